@@ -121,7 +121,7 @@ class Node:
         self.http = settings.http
 
     async def start(self) -> None:
-        """Locks the data folder, opens store and logs, joins the cluster and listens; undoes all on an error."""
+        """Locks the data folder, opens store and logs, joins the cluster and listens; an error undoes all this."""
         async with contextlib.AsyncExitStack() as undo:
             await self._start(undo)
             undo.pop_all()

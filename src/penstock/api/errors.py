@@ -19,7 +19,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 _PROBE: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
-"""Bytes of an ApiVersions request, version 0, without a client id."""
+"""Bytes of a test request (ApiVersions, version 0, without a client id), which an HTTP server answers with HTTP."""
 PROBE_S: Final = 1.0
 """Timeout, in seconds, of a test connection that finds out why no broker answered."""
 
@@ -275,8 +275,8 @@ def kafka_error(error: KafkaException) -> KafkaError:
 
 
 def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: str = "") -> ApiError:
-    """Converts a librdkafka error to an ApiError, `otherwise` by default. With `servers`, a timeout is NotConnected
-    if no server accepts connections.
+    """Converts an error of librdkafka in the operation `doing` to an ApiError, of class `otherwise` if its code has
+    no class. With `servers`, a timeout becomes NotConnected if no server accepts connections.
 
     >>> explain(KafkaError(3), "publishing to topic 'orders'", PublishFailed).code.name
     'UNKNOWN_TOPIC_OR_PARTITION'
@@ -296,15 +296,15 @@ def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: s
 
 
 def with_message_number(error: ApiError, number: int) -> ApiError:
-    """Returns an error of the same class and code, with the index of the message of publish_many in its text."""
+    """Returns an error of the same class and code whose text says that message `number` of publish_many failed."""
     return type(error)(f"message {number} was not published (the {number} before it were): {error}", error.code)
 
 
 @contextmanager
 def add_note_to(error: BaseException | None) -> Iterator[None]:
-    """Context manager for cleanup: an ApiError raised in it is added to `error` as a note; raised if `error` is None.
+    """Context manager for cleanup: adds an ApiError raised in it to `error` as a note; raises it if `error` is None.
 
-    Otherwise the ApiError could replace Ctrl-C, and the caller would catch it and retry.
+    The ApiError must not replace `error`: a caller that retries after ApiErrors would then miss Ctrl-C.
     """
     try:
         yield

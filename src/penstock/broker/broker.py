@@ -119,8 +119,7 @@ class Broker:
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller reported to clients; this broker's own id if no registered broker is the
-        controller."""
+        """Id of the controller reported to clients; this broker's id if the controller is not registered."""
         known = self.image.controller_id
         return known if known in self.image.brokers else self.node_id
 

@@ -44,7 +44,7 @@ class Call:
         on_answer: "Callable[[Call], None]",
         encode_later: "Callable[[Call, Any], None] | None" = None,
     ) -> None:
-        """`encode_later`: called for a response with many elements; encodes it in time slices, then sets `parts`."""
+        """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id

@@ -38,7 +38,7 @@ SETTINGS: Final[Mapping[int, Table]] = {
 
 
 def check_topic_configs(overrides: Mapping[str, str], configs: Configs) -> None:
-    """Raises InvalidConfig if these are not valid settings for a topic."""
+    """Raises InvalidConfig if `overrides` are not valid settings of a topic."""
     for name in overrides:
         LOG_SETTINGS.get(name)
     configs.log_settings_of(overrides)

@@ -113,7 +113,7 @@ class Configs:
         return self.log_settings(topic).unclean
 
     def log_settings_of(self, overrides: Mapping[str, str]) -> LogSettings:
-        """Returns the log settings of a topic with these overrides. Raises InvalidConfig if settings contradict."""
+        """Returns a topic's log settings with these overrides. Raises InvalidConfig if they contradict each other."""
         return LogSettings.of(self._effective(overrides))
 
     def _effective(self, overrides: Mapping[str, str]) -> dict[str, str]:

@@ -66,7 +66,7 @@ def ask_each(
 ) -> Awaitable[None] | None:
     """Submits each part of a request to the coordinator of its key; answers the call with the merged replies.
 
-    Replies may be large: several parts are submitted in time slices.
+    Several parts are submitted in time slices: then the result must be awaited. A single part is submitted at once.
     """
     gatherer = ResponseGatherer(call, len(parts), merge)
 
@@ -132,7 +132,7 @@ async def reply_of(submit: Callable[[Answer], None]) -> Any:
 
 
 async def ask_share_coordinator(broker: Broker, group_id: str, command: Any) -> Any:
-    """Submits a command to a share group's coordinator; returns the reply. Raises its error, or NotCoordinator."""
+    """Submits a command to a share group's coordinator and returns the reply; raises it if it is an error."""
     if not group_id:
         raise InvalidGroupId("the share group id is empty; give the id of the group")
     reply = await reply_of(partial(broker.groups.submit, group_id, command))

@@ -59,7 +59,7 @@ class Coordinators:
         self._shown: Mapping[bytes, Topic] = {}
         self._watch = InternalTopicWatch(configs)
         self.perform_for_groups: Callable[[Any], None] = _ignore
-        """Function that carries out an effect of a group coordinator; see broker/group_effects.py."""
+        """Performs an action that a group coordinator requests, such as creating topics (group_effects.py)."""
         markers = MarkerWriter(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
 
         def write_soon(effect: WriteMarkers) -> None:

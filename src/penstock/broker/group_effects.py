@@ -1,4 +1,4 @@
-"""Carries out effects of group coordinators: changes of share-group delivery state, topics of streams groups."""
+"""Performs actions that group coordinators request: changes of share-group state, creation of streams topics."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class GroupEffects:
         self._streams_topics = StreamsTopics(broker)
 
     def perform(self, effect: Any) -> None:
-        """Carries out one effect of a group coordinator. If it fails, the coordinator requests it again."""
+        """Performs one action requested by a group coordinator, which repeats the request if the action fails."""
         if isinstance(effect, CreateStreamsTopics):
             self._streams_topics.perform(effect)
         else:

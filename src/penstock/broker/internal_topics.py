@@ -44,11 +44,11 @@ def new_internal_topic(name: str, broker: Broker) -> NewTopic:
 
 
 def adopt_request(asked: NewTopic, broker: Broker) -> NewTopic:
-    """Returns the definition of an internal topic that a client creates: the broker's own, plus the client's
-    settings.
+    """Returns the definition with which an internal topic is created for a client: that of the broker settings, plus
+    the client's topic settings.
 
     Raises InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment or InvalidConfig if the request
-    contradicts the broker's definition, and CoordinatorNotAvailable as `create_internal_topic` does.
+    contradicts the broker settings, and CoordinatorNotAvailable while it waits for missing brokers.
     """
     own, prefix = new_internal_topic(asked.name, broker), SETTING_PREFIXES[asked.name]
     if asked.assignments:

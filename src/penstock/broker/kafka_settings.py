@@ -1,8 +1,8 @@
 """Translates Kafka broker settings from a file or the command line into Penstock settings.
 
 Some settings are converted to another unit. Some have no effect, which is reported. Unsupported settings about
-security or durability, and names that look like one, stop the broker from starting. An unknown name is reported with
-the name that was probably meant.
+security or durability, and misspelled names of such settings, stop the broker from starting. An unknown name is
+reported with the name that was probably meant.
 """
 
 import re

@@ -208,11 +208,10 @@ class _PieceCall(Call):
 
 
 def cut(request: Any, split: Split) -> Iterator[tuple[Any, int]]:
-    """Yields requests with at most `split.piece` elements each that together equal `request`, in order; each with a
-    depth.
+    """Splits a request into requests with at most `split.piece` elements each; yields (request, depth) in order.
 
-    Depth: the number of nested arrays, from the outermost, whose first element continues the last element of the
-    previous request; 0 unless an element itself was split.
+    Depth is 0 unless an element itself was split. Depth 1: the first element of the outermost array continues the
+    last element of the previous request; depth 2: so does the first element of the array inside it, and so on.
     """
     path = next((path for path in split.requests if getattr(request, path[0])), split.requests[0])
     yield from _cut(request, path, split.piece)

@@ -15,7 +15,7 @@ STEP_MASK: Final = 63
 
 
 def make_answer(broker: Broker, elements: int, steps: Steps[T]) -> T | Awaitable[T]:
-    """Returns the response that the generator builds; with many `elements`, an awaitable that runs in time slices."""
+    """Returns the generator's result; if there are many `elements`, an awaitable that runs it in time slices."""
     return run_steps(steps) if elements <= INLINE_ELEMENTS else broker.slices.run(steps)
 
 

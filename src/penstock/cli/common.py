@@ -32,7 +32,7 @@ _TIME_FORMS: Final = "2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
 
 
 def value_parser(parse: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
-    """Returns a click callback that parses the value of an option, if given; a ValueError becomes a usage error."""
+    """Returns a click callback that parses an option's value, if given; a ValueError becomes a usage error."""
 
     def callback(ctx: click.Context, option: click.Parameter, value: Any) -> T | None:
         try:
@@ -71,7 +71,7 @@ def cluster_options(command: Command) -> Command:
 
 
 def pairs_option(*names: str, help: str, metavar: str = "NAME=VALUE") -> Callable[[Command], Command]:
-    """Returns a decorator that adds a repeatable option; the command receives its values as Pairs."""
+    """Returns a decorator that adds a repeatable NAME=VALUE option; the command receives a list of pairs."""
     return click.option(*names, multiple=True, metavar=metavar, callback=_parse_pairs, help=help)
 
 
@@ -175,7 +175,7 @@ def echo_list(
     as_json: bool,
     nothing: str | None = None,
 ) -> None:
-    """Prints JSON objects, or a table of `rows`; if there are no objects, prints `nothing` instead of a table.
+    """Prints one JSON object per line if `as_json`, else a table; `nothing` replaces the table of an empty list.
 
     Default of `rows`: the first values of each object, one per column, with yes and no for True and False.
     """
@@ -230,8 +230,7 @@ def is_terminated() -> bool:
 
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Makes the first SIGTERM inside the block raise Terminated. Later SIGTERMs are ignored: the command is
-    already ending."""
+    """Context manager that makes the first SIGTERM inside its block raise Terminated; ignores later SIGTERMs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -250,7 +249,7 @@ def sigterm_raises() -> Iterator[None]:
 
 
 def run_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
-    """Runs `work` with a client of the cluster, and returns its result. Ctrl-C and SIGTERM cancel `work`."""
+    """Calls `work` with a client connected to the cluster; returns its result. Ctrl-C and SIGTERM cancel `work`."""
 
     async def inside() -> T:
         async with KafkaClient(bootstrap) as client:

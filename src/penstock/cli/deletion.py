@@ -10,11 +10,11 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 
 DeletionResult = tuple[str, str | None]
-"""The name of a resource, and why it could not be deleted; None if it was deleted."""
+"""A pair: the name of a resource, and the reason why it could not be deleted (None if it was deleted)."""
 
 
 def confirm(question: str, yes: bool, *, verb: str = "delete", participle: str = "deleted") -> None:
-    """Asks for confirmation unless `yes`. Raises UsageError if there is no terminal, ClickException if declined."""
+    """Asks the user, unless `yes`. Raises UsageError if there is no terminal, ClickException if the user declines."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -47,7 +47,7 @@ def delete_each(
 
 
 def echo_deleted(kind: str, results: Iterable[DeletionResult], as_json: bool) -> None:
-    """Prints which resources were deleted. Raises ClickException if any could not be."""
+    """Prints which resources were deleted. Raises ClickException if a resource could not be deleted."""
     failures = []
     for name, failure in results:
         if failure is not None:

@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. Errors become exit codes and one-line messages only here."""
+        """Runs the command. Turns all errors into exit codes and one-line messages."""
         try:
             return self._invoke(ctx)
         except click.exceptions.Exit:

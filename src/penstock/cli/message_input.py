@@ -11,7 +11,7 @@ import click
 
 CHUNK_BYTES: Final = 256 << 10
 CHUNKS_MAX: Final = 4
-"""Maximum number of chunks read ahead of sending; bounds memory if the disk is faster than the network."""
+"""Maximum number of chunks that are read but not sent yet: bounds memory if the disk is faster than the network."""
 MESSAGE_BYTES_MAX: Final = 100 << 20
 """Size, in bytes, of the largest message that brokers accept."""
 
@@ -22,11 +22,8 @@ class Message(NamedTuple):
 
 
 async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
-    """Yields the lines of a file, pipe or terminal as they arrive, without line ends.
-
-    Reads on a daemon thread that is never joined: reading a terminal may block for ever, and Ctrl-C must still end
-    the command.
-    """
+    """Yields the lines of a file, pipe or terminal as they arrive, without line ends. Reads on a daemon thread
+    that is never joined: reading a terminal may block for ever, and Ctrl-C must still end the command."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS_MAX)
@@ -67,7 +64,8 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
 async def read_messages(
     messages: Sequence[str], files: Sequence[Path], *, lines: bool, key: bytes | None, separator: bytes | None
 ) -> AsyncIterator[Message]:
-    """Yields every message in order: from the arguments (`-`: lines of standard input), then from the files."""
+    """Yields the messages of the arguments (`-`: each line of standard input), then of the files. `lines`: each
+    line of a file is a message. `separator` splits key and value; without it, `key` is the key of all messages."""
     number = 0
     async for value, is_text in _read_values(messages, files, lines):
         number += 1
@@ -86,7 +84,7 @@ async def read_messages(
 async def _read_values(
     messages: Sequence[str], files: Sequence[Path], lines: bool
 ) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields each value, and True if the value is a line or argument, False if it is a whole file."""
+    """Yields pairs of a message value and a flag: True for an argument or a line, False for a whole file."""
     for text in messages or ([] if files else ["-"]):
         if text != "-":
             yield os.fsencode(text), True

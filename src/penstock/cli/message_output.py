@@ -28,7 +28,8 @@ _CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 1
 
 
 def formatter(text: str | None, is_terminal: bool) -> Formatter:
-    """Returns the formatter named `text`; text with {placeholders} is a template. Raises ValueError if unknown."""
+    """Returns the formatter `text`: value, line, json, or a template with {placeholders}; if None: line on a
+    terminal, else value. Raises ValueError if `text` is none of these."""
     match text:
         case None:
             return line_formatter(is_terminal) if is_terminal else show_value
@@ -82,7 +83,7 @@ def show_json(name: TopicPartition, record: Record) -> bytes:
 
 
 def as_json(name: TopicPartition, record: Record) -> dict[str, object]:
-    """Returns the record as a JSON object. Data that is not UTF-8 is base64, and `encoding` names its fields."""
+    """Returns the record as a JSON object. Data that is not UTF-8 is in base64, marked by a member `encoding`."""
     found: dict[str, object] = {
         "topic": name.topic,
         "partition": name.partition,

@@ -40,7 +40,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
 
 WAITING_MAX: Final = 20_000
-"""Maximum number of messages in flight; at this number, the command waits for the oldest acknowledgement."""
+"""Maximum number of unacknowledged messages; at this number, the command waits until the oldest is acknowledged."""
 ROWS_MAX: Final = 20
 """Maximum number of messages that are listed one by one; more are summarised per partition."""
 _TIME: Final = value_parser(parse_time)
@@ -162,7 +162,7 @@ def _check_options(
 
 
 def _delay_headers(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
-    """Returns a list with the delay header; empty if messages are not delayed."""
+    """Returns the record header that delays messages, as a list; an empty list if neither argument is given."""
     if delay is not None and deliver_at is not None:
         raise click.UsageError("--delay and --deliver-at both set the delivery time: give one of them")
     if deliver_at is not None:
@@ -178,7 +178,7 @@ def _delay_headers(delay: str | None, deliver_at: int | None) -> list[tuple[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PublishJob:
-    """Sends all messages and reports their acknowledgements in order."""
+    """Sends all messages, and reports each acknowledged message in the order of sending."""
 
     topic: str
     headers: tuple[tuple[str, bytes], ...]
@@ -275,7 +275,8 @@ def _shown(offset: int) -> int | None:
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """Yields a function that counts messages on standard error, if that is a terminal and standard input is not."""
+    """Yields a function to call for each message. If `is_wanted`, it shows a count on standard error, provided
+    that standard error is a terminal and standard input is not."""
     if not is_wanted or not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda: None
         return

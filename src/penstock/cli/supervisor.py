@@ -26,21 +26,19 @@ STOP_S: Final = 40.0
 RESTART_FIRST_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
 STABLE_S: Final = 60.0
-"""Seconds of running after which a process that exits is restarted with the initial backoff."""
+"""Seconds that a process must have run so that its next restart begins with the shortest backoff again."""
 _PAUSE_S: Final = 0.05
 _TAIL_LINES: Final = 8
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class ChildFailed(PenstockError):
-    """A process exited, or timed out, before it was ready."""
+    """A child process exited before it was ready, was not ready in time, or could not be started."""
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
     """Returns a preexec function that makes the kernel send signal `number` to the child when its parent dies.
-
-    The kernel ties this to the thread that forks, so start children from the main thread.
-    """
+    The kernel watches the thread that forks, not the process, so start children from the main thread."""
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork: little is safe to call after it
     parent = os.getpid()
 
@@ -59,9 +57,9 @@ class Program:
     name: str
     command: Sequence[str]
     log: Path | None = None
-    """File for the program's output; None: the program inherits the output of this process."""
+    """File to which the program's output is appended; None: standard error goes to that of this process."""
     is_ready: Callable[[], Awaitable[bool]] | None = None
-    """The readiness check; None for a broker, which prints a ready line."""
+    """Function that checks whether the program is ready; None for a broker, which prints a ready line."""
     parent_death_signal: signal.Signals = signal.SIGKILL
     """The signal that the program receives when this process dies."""
 
@@ -87,7 +85,7 @@ class Child:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Starts the process; returns when it is ready. Raises ChildFailed with the end of its log if that fails."""
+        """Starts the process; returns when it is ready. Otherwise raises ChildFailed with the end of its log."""
         self._ready_printed.clear()
         self._process = process = await self._make_process()
         if process.stdout is not None:
@@ -132,7 +130,7 @@ class Child:
                 yield log
 
     async def _read(self, output: asyncio.StreamReader) -> None:
-        """Copies standard output to the log file, and finds the broker's ready line in the output."""
+        """Reads standard output: stores the broker's ready line, and copies all lines to the log file, if any."""
         async for line in output:
             text = line.decode(errors="replace").rstrip()
             if text.startswith(READY):
@@ -164,7 +162,7 @@ class Child:
         return f"; the end of {log}:\n" + "\n".join(lines)
 
     async def ended(self) -> str:
-        """Waits for the process to exit; returns its exit code or signal in words."""
+        """Waits for the process to exit; returns its exit code or signal as text."""
         assert self._process is not None
         await self._process.wait()
         if self._reading is not None:
@@ -178,7 +176,7 @@ class Child:
                 self._process.send_signal(number)
 
     async def stop(self) -> bool:
-        """Sends SIGTERM and waits for the process to exit. Returns False if the process had to be killed."""
+        """Sends SIGTERM and waits for the process to exit; kills it after STOP_S. Returns False if it was killed."""
         if self._process is None:
             return True
         self.signal(signal.SIGTERM)
@@ -193,7 +191,8 @@ class Child:
 
 
 async def start_all(children: Sequence[Child]) -> None:
-    """Starts all children concurrently. If a child fails, stops the others and raises its error."""
+    """Starts all children concurrently; returns when all are ready. If a child fails, raises its error and kills
+    the children that are still starting; the caller must stop the others."""
     starting = [asyncio.create_task(child.start()) for child in children]
     try:
         await asyncio.gather(*starting)
@@ -219,7 +218,7 @@ class Supervisor:
         self._tasks[child] = asyncio.create_task(self._supervise(child))
 
     async def all_ended(self, children: Sequence[Child]) -> None:
-        """Returns when all these children have exited and none will be restarted."""
+        """Returns when all `children` have exited; never, if exited children are restarted."""
         await asyncio.gather(*(self._tasks[child] for child in children))
 
     def _backoff(self) -> Backoff:
@@ -253,8 +252,7 @@ class Supervisor:
             return
 
     async def stop(self, *groups: Sequence[Child]) -> None:
-        """Stops one group of children after the other, the children of a group concurrently: no broker waits for
-        another to take over its partitions."""
+        """Stops the groups of children one after another; the children of one group stop concurrently."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -266,7 +264,7 @@ class Supervisor:
 
 
 async def run_until_signal(work: Awaitable[None], children: Sequence[Child]) -> None:
-    """Runs `work` until it ends or SIGINT, SIGTERM or SIGHUP arrives. A second signal kills the children."""
+    """Runs `work`; cancels it on SIGINT, SIGTERM or SIGHUP. A second signal kills the children."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal() -> None:

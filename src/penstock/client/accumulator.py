@@ -1,7 +1,7 @@
 """Record accumulator of the producer: collects the records of a partition into batches (linger, batch size).
 
-One batch of a partition is in flight at a time, which keeps the order when a batch is retried; the next batch fills
-while it waits.
+One batch of a partition is in flight at a time, which keeps the order when a batch is retried. New records go into
+the next batch until the response arrives.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ class DescribedPartition:
     held: LogRange | None
     size_bytes: int | None
     problem: str | None
-    """Why the offset range `held` is None; None if it is known."""
+    """Why the lookup of the offset range `held` failed; None if the lookup succeeded."""
 
 
 class Admin:
@@ -196,7 +196,7 @@ class Admin:
     async def alter(
         self, name: str, *, configs: Mapping[str, str] | None = None, delete: Collection[str] = ()
     ) -> None:
-        """Sets some settings of a topic and resets others to their defaults; all other settings stay."""
+        """Sets the settings `configs` of a topic and resets the settings `delete` to their defaults; others stay."""
         configs = configs or {}
         if not configs.keys().isdisjoint(delete):
             raise ServerError(ErrorCode.INVALID_REQUEST, f"the request changes a setting of {name!r} twice")

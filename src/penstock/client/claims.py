@@ -1,7 +1,7 @@
 """Claims on messages of a queue by offset: a reader of the queue's topic takes chosen messages out of delivery.
 
 A claim carries the name of its holder, the consumer that made it. A message keeps this name until it is finished or
-delivered to another consumer, so that the successor of a holder that died finds the messages claimed before.
+delivered to another consumer: if the holder dies, a successor can find the messages that the holder had claimed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -96,8 +96,8 @@ class Claims:
             at = response.next_offset
 
     async def claim(self, partition: int, holder: str, ranges: Sequence[Range], hold_ms: int) -> list[Range]:
-        """Claims available messages of `ranges` for `hold_ms`. Returns the ranges that `holder` has claimed, now
-        or before."""
+        """Claims the available messages in `ranges` for `hold_ms` milliseconds. Returns the parts of `ranges` that
+        `holder` has claimed, now or earlier."""
         taken: list[Range] = []
         for chunk in _chunks(ranges):
             response = await self._request(

@@ -21,7 +21,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 T = TypeVar("T")
 
 UNKNOWN_TRIES_MAX: Final = 4
-"""Attempts before a topic counts as nonexistent: not every broker may know of a new topic yet."""
+"""Number of UNKNOWN_TOPIC_OR_PARTITION responses after which a topic counts as nonexistent, not just as new."""
 
 
 class Target(Enum):
@@ -92,7 +92,7 @@ class KafkaClient:
         return await self._connect(address, lane)
 
     async def _any_connection(self, lane: str) -> Connection:
-        """Returns an open connection; if none, connects to the first reachable broker, known or bootstrap."""
+        """Returns an open connection of this lane; if there is none, connects to the first reachable broker."""
         for (_, of_lane), connection in self._connections.items():
             if of_lane == lane and connection.is_open:
                 return connection
@@ -182,7 +182,7 @@ class KafkaClient:
         return await self.retrying(attempt)
 
     async def leader(self, tp: TopicPartition) -> PartitionInfo:
-        """Returns a partition that has a leader. Raises ServerError if it has no leader or does not exist."""
+        """Returns a partition's metadata, which names its leader. Raises ServerError if either does not exist."""
         if tp.topic not in self.view.topics:
             await self.refresh([tp.topic])
         found = self.view.topics[tp.topic].partition(tp.partition)

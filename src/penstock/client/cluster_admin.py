@@ -95,8 +95,7 @@ class ClusterAdmin:
     async def reassign(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_resize: bool = True
     ) -> Failures:
-        """Reassigns partitions to these replicas; None cancels a reassignment. Returns the errors of refused
-        partitions.
+        """Reassigns partitions to these replicas; None cancels a reassignment. Returns the errors by partition.
 
         `may_resize`: whether the replication factor may change (KIP-860).
         """
@@ -160,7 +159,7 @@ class ClusterAdmin:
     async def elect_leaders(
         self, tps: Collection[TopicPartition] | None = None, election: Election = Election.PREFERRED
     ) -> dict[TopicPartition, ServerError | None]:
-        """Elects leaders of `tps` (None: all partitions that need it). Returns each partition's error or None."""
+        """Elects leaders of `tps` (None: wherever one is needed). Returns each partition's error; None on success."""
         results: dict[TopicPartition, ServerError | None] = {}
         for some in [None] if tps is None else _portions(tps):
             topics = None
@@ -209,7 +208,7 @@ class ClusterAdmin:
     async def configs(
         self, kind: Resource, names: Iterable[str], wanted: Collection[str]
     ) -> dict[str, dict[str, str | None]]:
-        """Returns the settings `wanted` of topics or brokers, by name; omits brokers that do not answer."""
+        """Returns settings `wanted` of topics or brokers, by resource name; omits brokers that do not answer."""
         found: dict[str, dict[str, str | None]] = {}
         if kind is Resource.BROKER:
             for name in names:
@@ -251,5 +250,5 @@ def _by_topic(tps: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _of(tp: TopicPartition, said: str | None) -> str | None:
-    """Returns the partition's name and a broker's message about it; None if `said` is None."""
+    """Returns the broker's message `said` with the partition's name before it; None if there is no message."""
     return f"{tp}: {said}" if said else None

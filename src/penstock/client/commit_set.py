@@ -60,13 +60,13 @@ class SetBroken(PenstockError):
     def __init__(self, message: str, broken: tuple[Broken, ...] = ()) -> None:
         super().__init__(message)
         self.broken = broken
-        """The first transactions that failed."""
+        """The transactions that could not be committed; only the first 100 of them if there are more."""
 
 
 async def commit_set(
     cluster: KafkaClient, *, query: str, batch_id: int, participants: Sequence[Participant]
 ) -> Outcome:
-    """Commits one batch of a query, and aborts the query's other open transactions. Raises SetBroken.
+    """Commits one batch of a Spark query; aborts the query's other open transactions. Raises SetBroken on failure.
 
     >>> done = await commit_set(client, query=query_id, batch_id=7, participants=participants)
     """
@@ -98,7 +98,7 @@ async def commit_set(
 
 
 async def abort_open(cluster: KafkaClient, *, query: str) -> int:
-    """Aborts every open transaction of a query; returns how many. Only safe while no task of the query is running."""
+    """Aborts every open transaction of a Spark query; returns how many. Only safe while no task of it is running."""
     aborted = 0
     while True:
         response = await _request(cluster, CommitSetRequest(query=query, action=wire.ABORT))
@@ -120,7 +120,7 @@ async def close_query(cluster: KafkaClient, *, query: str) -> int:
 
 
 async def forget_query(cluster: KafkaClient, *, query: str) -> None:
-    """Aborts the open transactions of a finished query, and deletes the record of its decided batches."""
+    """Aborts the open transactions of a finished Spark query, and deletes the record of its decided batches."""
     await _request(cluster, CommitSetRequest(query=query, action=wire.FORGET))
 
 

@@ -30,7 +30,7 @@ class Resource(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """New settings of a topic, broker or subscription, by name; the value None resets a setting to its default."""
+    """New settings of a topic, broker or metrics subscription, by name; None resets a setting to its default."""
 
     kind: Resource
     name: str
@@ -46,7 +46,7 @@ async def describe_configs(
     target: int | Target = Target.ANY,
     documentation: bool = False,
 ) -> Sequence[DescribeConfigsResult]:
-    """Returns the settings `wanted` (None: all) of resources, or their errors. Without retries."""
+    """Returns the settings `wanted` (None: all) of each resource in `names`, or its error. Does not retry."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=wanted)

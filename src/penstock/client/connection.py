@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     async def negotiate_versions(self) -> None:
-        """Fetches the broker's API versions by our newest ApiVersions, or by version 0 if that fails (KIP-511)."""
+        """Fetches the broker's API versions with the newest ApiVersions, or version 0 if unsupported (KIP-511)."""
         ours = message_of(ApiVersionsRequest).versions
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version=penstock.__version__)
         for version in (ours[-1], 0):

@@ -51,7 +51,7 @@ class ConsumerSettings:
     """Maximum size, in bytes, of one response, unless a single batch is larger."""
     partition_max_bytes: int = 1 << 20
     skip_trimmed: bool = False
-    """Whether to continue at the log start offset if the position was deleted by retention or trimming."""
+    """Whether to skip records that were deleted before they were read; if False, OffsetOutOfRange is raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Consumer:
         self._refreshed_s = float("-inf")
         self._failure: PenstockError | None = None
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """The high watermark of each partition, from its last response."""
+        """The high watermark of each partition, from its last Fetch response."""
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Adds partitions with the offsets to read from; a partition that is already assigned seeks to its offset."""
@@ -140,7 +140,7 @@ class Consumer:
             await self._client.refresh(stale)
 
     async def _start_fetches(self) -> None:
-        """Starts a long poll to each leader that has none. Partitions without a leader do not block the others."""
+        """Starts a long poll to each leader with none in flight. Partitions without a leader do not block others."""
         leaders: dict[int, list[PartitionInfo]] = {}
         failure: ServerError | None = None
         for tp in self._positions:
@@ -239,7 +239,7 @@ def _fetch_topic(topic: TopicInfo, requested: list[tuple[PartitionInfo, _Positio
 
 
 def read_batches(tp: TopicPartition, buf: Buffer, offset: int) -> tuple[list[ConsumedRecord], int]:
-    """Returns the records from `offset` on, and the offset after them. Ignores a truncated batch at the end."""
+    """Returns the records in `buf` from `offset` on, and the next offset to read. Ignores a truncated last batch."""
     consumed: list[ConsumedRecord] = []
     view = memoryview(buf)
     for at, header in batches(view):
@@ -256,7 +256,7 @@ def read_batches(tp: TopicPartition, buf: Buffer, offset: int) -> tuple[list[Con
 
 
 def _with_larger_limit(tp: TopicPartition, position: _Position) -> _Position:
-    """Returns the position with twice the fetch limit: no batch fitted into it. Raises MessageTooLarge at INT_MAX."""
+    """Returns `position` with its byte limit doubled for a large batch. Raises MessageTooLarge above INT_MAX."""
     if position.limit_bytes >= INT_MAX // 2:
         raise MessageTooLarge(f"the batch at offset {position.offset} of partition {tp} is too large to be read")
     return replace(position, limit_bytes=position.limit_bytes * 2)

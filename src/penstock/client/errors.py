@@ -106,7 +106,7 @@ def error_code(code: int) -> ErrorCode:
 
 
 def refusal(code: int, what: str, said: str | None = None) -> ServerError:
-    """Returns the error for a code in a response about `what`; its message is the server's message `said`, if any."""
+    """Returns the ServerError for a response code. Its text is the server's message `said`, or else names `what`."""
     known = error_code(code)
     name = known.name if known == code else f"error {code}"
     return ServerError(known, said or f"{what}: {_ADVICE.get(known, 'the broker refused')} ({name})")

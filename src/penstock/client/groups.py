@@ -238,7 +238,7 @@ def _partitions(
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Decodes a classic member's assignment; empty if not in the consumer protocol's format (Kafka Connect)."""
+    """Decodes the partitions assigned to a classic member; returns () for another format, such as Kafka Connect's."""
     try:
         read = read_value(ConsumerProtocolAssignment, assignment)
     except MalformedRequest:

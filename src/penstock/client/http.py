@@ -142,7 +142,7 @@ class HttpClient:
         self._busy: set[_HttpConnection] = set()
 
     async def post(self, to: Endpoint, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> HttpReply:
-        """Posts to `/`. Raises ConnectionFailed if nothing was sent, ConnectionLost if the server may process it."""
+        """Posts to `/`. Raises ConnectionFailed if the POST was not sent, ConnectionLost if it may be processed."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"POST / HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
         return await self._request(to, head.encode("latin-1") + body, timeout_s)

@@ -140,7 +140,7 @@ async def log_ranges(client: KafkaClient, tps: Collection[TopicPartition]) -> di
 async def resolve_start(
     client: KafkaClient, start: Start, held: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, int]:
-    """Returns each partition's offset to start at. Raises OffsetOutOfRange if no partition holds `start.value`."""
+    """Returns each partition's start offset. Raises OffsetOutOfRange if `start` names an offset that none holds."""
     found = await list_offsets(client, list(held), start.value) if start.origin is Origin.TIME else {}
     return start_offsets(start, held, {tp: at.offset for tp, at in found.items()})
 

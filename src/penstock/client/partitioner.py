@@ -51,7 +51,7 @@ PARTITIONERS: Final[Mapping[str, Callable[[bytes, int], int]]] = {
 
 
 class StickyPartitioner:
-    """Chooses partitions for records without a key: one until a batch is full, then a random other one (KIP-480)."""
+    """Chooses partitions for records without a key: the same until a batch is full, then another (KIP-480)."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

@@ -15,7 +15,7 @@ MESSAGE_COUNTS: Final = {
     "in_flight": "ApproximateNumberOfMessagesNotVisible",
     "delayed": "ApproximateNumberOfMessagesDelayed",
 }
-"""Queue attributes with the number of messages, by delivery state."""
+"""Names of the SQS attributes with the number of messages, by delivery state (available, in flight, delayed)."""
 _ARN: Final = "arn:aws:sqs:::"
 """Prefix of a queue's ARN. Region and account are empty: the server uses those of the caller."""
 

@@ -17,7 +17,7 @@ Pair = tuple[bytes, bytes | None]
 
 
 async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
-    """Writes key-value pairs (value None deletes the key). Returns when all are committed. Idempotent.
+    """Writes key-value pairs to `tp` (value None deletes the key). Returns when all are committed. Idempotent.
 
     `partitions`: the topic's number of partitions.
     """

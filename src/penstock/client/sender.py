@@ -38,11 +38,11 @@ from penstock.wire.messages.produce import (
 )
 
 IN_FLIGHT_MAX: Final = 5
-"""Maximum number of batches in flight per partition: as many as its leader remembers."""
+"""Maximum number of batches in flight per partition: a leader remembers as many of a producer's last batches."""
 JOINS_FROM: Final = 12
 """The first version of Produce that adds a partition to the transaction implicitly (KIP-890)."""
 _WRITTEN_CODES: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-"""Error codes of a batch that is in the log. DUPLICATE_SEQUENCE_NUMBER: the leader no longer knows its offset."""
+"""Response codes of a batch that is in the log; with DUPLICATE_SEQUENCE_NUMBER, its offset is not reported."""
 _RETRIABLE_CODES: Final = STALE | TRANSIENT | {ErrorCode.CONCURRENT_TRANSACTIONS}
 """Error codes after which the same batch may be accepted later, for example after the previous transaction's end."""
 
@@ -85,9 +85,9 @@ class _PartitionQueue:
         self.queued_batches: deque[_QueuedBatch] = deque()
         self.in_flight = 0
         self.failure: PenstockError | None = None
-        """The error after which batches must be retried; None otherwise. While set, nothing is sent."""
+        """The error for which batches wait to be retried, or None. While an error is set, no batch is sent."""
         self.has_producer_state = False
-        """Whether the leader has accepted a batch. Until then, at most one is in flight, so that none is skipped."""
+        """Whether the leader has accepted a batch. Until then only one is in flight, so that no batch is skipped."""
         self.backoff = backoff
         self.unknown_count = 0
         """Number of consecutive responses that the partition does not exist."""

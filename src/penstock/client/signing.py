@@ -51,7 +51,7 @@ def keys_of(
 
 
 def signed(headers: Mapping[str, str], body: bytes, path: str, keys: AccessKeys, now_ms: int) -> dict[str, str]:
-    """Returns the headers of a POST with its signature added. Names must be in lower case and include `host`."""
+    """Returns the headers of a POST with its signature added. Header names must be lower case; `host` is required."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     stamp, day = at.strftime("%Y%m%dT%H%M%SZ"), at.strftime("%Y%m%d")
     found = {**headers, "x-amz-date": stamp}

@@ -61,7 +61,7 @@ async def find_coordinator(client: KafkaClient, transactional_id: str) -> int:
 
 
 async def transaction_states(client: KafkaClient, transactional_ids: Sequence[str]) -> dict[str, str]:
-    """Returns the states (`Ongoing`, `PrepareCommit`…) of ids that exist. All ids must have the same coordinator."""
+    """Returns the state (`Ongoing`, …) of each existing transactional id. All ids must have the same coordinator."""
 
     async def attempt() -> dict[str, str]:
         node_id = await find_coordinator(client, transactional_ids[0])
@@ -101,7 +101,7 @@ class BatchProducer:
         return self._sender.buffered_bytes
 
     def reserve(self, tp: TopicPartition, count: int) -> ReservedSequences:
-        """Reserves the next `count` sequence numbers of a partition. Batches must be sent in the same order."""
+        """Reserves the next `count` sequence numbers of a partition; batches must be sent in order of reservation."""
         first = self._sequences.get(tp, 0)
         self._sequences[tp] = (first + count) % SEQUENCE_SPAN
         return ReservedSequences(*self.identity, first)

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
-"""Maximum number of topics that get companion logs in one transaction: with more, it would block the event loop."""
+"""Maximum number of topics to which one transaction adds companion logs: more topics would block the event loop."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -99,7 +99,7 @@ async def grow_topic(
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
-    """Deletes a topic with its queues and views. The controller removes remaining store keys of a large topic."""
+    """Deletes a topic, its queues and its views. The controller deletes partitions that exceed one transaction."""
 
     topic = _find_topic(metadata.image, topic_id)
 
@@ -129,14 +129,14 @@ async def drop_view(metadata: Metadata, view: View, reason: str) -> None:
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
-    """Adds companion logs (state of queues and delays) to a topic's partitions, if missing. Returns their id."""
+    """Adds companion logs (state of queues and delays) to a topic unless it has them. Returns their common id."""
     await metadata.change(lambda image: _plan_new_companion(image, topic_id))
     await metadata.wait_settled(topic_id)
     return _find_topic(metadata.image, topic_id).companion
 
 
 async def add_companions(metadata: Metadata, topic_ids: Iterable[bytes]) -> dict[bytes, PenstockError]:
-    """Adds companion logs to many topics, several topics per transaction. Returns errors by topic id."""
+    """Adds companion logs (state of queues and delays) to topics. Returns the errors of failed topics by topic id."""
     results = await _change_each(metadata, topic_ids, _plan_new_companion, COMPANIONS_AT_ONCE)
     return {topic_id: error for topic_id, error in results.items() if error is not None}
 
@@ -159,7 +159,9 @@ async def reassign(
     is_unclean: Callable[[Topic], bool],
     may_resize: bool = True,
 ) -> dict[TopicIdPartition, PenstockError | None]:
-    """Reassigns partitions to the given replicas (None cancels). Returns an error or None for each partition."""
+    """Starts the reassignments in `wanted`; None as replicas cancels the partition's reassignment. Returns an
+    error or None for each partition. `is_unclean`: whether a topic allows unclean leader election. `may_resize`:
+    whether the number of replicas may change."""
 
     def plan(image: ClusterImage, tp: TopicIdPartition) -> list[Op]:
         topic, replicas = image.topics.get(tp.topic_id), wanted[tp]

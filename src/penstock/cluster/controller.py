@@ -57,7 +57,7 @@ class ControllerDecision:
 
 
 class Controller:
-    """The controller role of this broker. `epoch_version`: the store version of its controller epoch."""
+    """The controller role of this broker. `epoch_version`: version of the store key `controller-epoch`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Controller:
         """Partitions whose preferred leader could lead but does not, with the time when that began; oldest first."""
 
     def decide(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
-        """Scans the image and returns the decision; the same decision until it is written or the image changes."""
+        """Scans the image without interruption, and returns which operations to write next."""
         run_steps(self.scan(image, now_ms))
         return self.next_decision(image, now_ms)
 
@@ -104,7 +104,8 @@ class Controller:
     # -- scanning
 
     def scan(self, image: ClusterImage, now_ms: int) -> Steps[None]:
-        """Scans the partitions changed since the last scan (all, if brokers have changed), in time slices."""
+        """Finds the leader elections and ISR changes that are needed in partitions changed since the last scan; in
+        all partitions if brokers have changed. Runs in time slices."""
         seen = self._seen
         everywhere = image.brokers is not seen.brokers or image.broker_configs is not seen.broker_configs
         if image.topics is seen.topics and not everywhere:
@@ -149,7 +150,7 @@ class Controller:
         self._imbalanced.pop(tp, None)
 
     def _due(self, image: ClusterImage, now_ms: int, room: int) -> tuple[list[PartitionChange], int | None]:
-        """Returns the preferred leader elections that are due, and the time when the next is due (None: never)."""
+        """Returns at most `room` due preferred leader elections, and when the next is due (None: none is pending)."""
         settings = self._settings()
         due: list[PartitionChange] = []
         if not settings.rebalances_leaders:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
 _LINES_MAX: Final = 20
-"""Maximum number of partition changes that get a log line of their own."""
+"""Maximum number of log lines per decision for partitions that go offline or have an unclean election."""
 
 
 class ControllerTask:
@@ -90,7 +90,7 @@ class ControllerTask:
             pass
 
     async def _run_once(self) -> bool:
-        """Takes the controller role or makes one decision, and writes it. Returns whether there may be more work."""
+        """Writes one decision as controller, or takes the role if it is free. Returns whether work may be left."""
         self._changed.clear()
         self._wake_at_ms = None
         image, broker_epoch = self._metadata.image, self._metadata.broker_epoch

@@ -42,7 +42,7 @@ class Election(IntEnum):
 
 
 def elect_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
-    """Returns the desired partition state; the same object if nothing changes."""
+    """Returns the desired state, or `state` if nothing changes. `unclean`: whether non-ISR replicas may lead."""
     if _is_stable(state, brokers):
         return state
     isr = _live_isr(tp, state, brokers)
@@ -74,7 +74,7 @@ def _is_stable(state: PartitionState, brokers: Brokers) -> bool:
 
 
 def can_lead(node: int, tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether a replica may be elected as leader: its broker is online, not shutting down, and has its data."""
+    """Whether broker `node` may lead: online, not shutting down, data not lost. Does not check ISR membership."""
     broker = brokers.get(node)
     return broker is not None and not broker.leaving and not broker.has_lost(tp, state)
 
@@ -104,7 +104,7 @@ def complete_reassignment(tp: TopicIdPartition, state: PartitionState, brokers: 
 
 
 def _can_stay_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether the current leader may stay: it has not restarted since its election, and is not to be replaced."""
+    """Whether the leader may stay: in sync, not restarted, and not shutting down unless no other can lead."""
     leader = brokers.get(state.leader)
     if leader is None or leader.epoch != state.leader_broker_epoch or state.leader not in state.isr:
         return False
@@ -123,7 +123,7 @@ def with_leader(state: PartitionState, node: int, brokers: Brokers) -> Partition
 
 
 def with_unclean_leader(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Returns the state with `node` as leader, which may lack records; a memory partition gets new offsets."""
+    """Returns the state with `node` as leader and sole ISR member; a memory partition restarts at unused offsets."""
     return with_new_offsets(with_leader(replace(state, isr=(node,)), node, brokers))
 
 
@@ -135,8 +135,8 @@ def with_new_offsets(state: PartitionState) -> PartitionState:
 
 
 def without_data(state: PartitionState, node: int) -> PartitionState:
-    """Returns the state with `node` removed from the ISR, because it lost the partition's data and is about to
-    register."""
+    """Returns the state after `node` lost the partition's data: `node` does not lead, and leaves the ISR unless it
+    is the only member."""
     if node not in state.isr:
         return state
     isr = tuple(member for member in state.isr if member != node)

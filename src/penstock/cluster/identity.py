@@ -13,7 +13,7 @@ from penstock.foundation.ids import uuid_text
 from penstock.log.disk import Disk
 
 FORMAT_VERSION: Final = 1
-"""Format version of the data folder; raised when a release writes data that older releases would misread."""
+"""Format version of the data folder; incremented when a release writes data that older releases would misread."""
 _FILE: Final = "identity"
 
 
@@ -73,7 +73,7 @@ def _why_unusable(folder: Path, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderIdentity:
-    """The id, broker and cluster id of a data folder. The cluster id is empty before the broker joins a cluster."""
+    """Folder id, node id and cluster id of a data folder; no cluster id ("") before the broker joins a cluster."""
 
     folder: str
     node_id: int
@@ -105,7 +105,7 @@ class FolderIdentity:
         return found
 
     def save(self, disk: Disk, cluster_id: str) -> None:
-        """Writes the identity file with this cluster id."""
+        """Writes the identity file with this cluster id if the id has changed."""
         if cluster_id != self.cluster_id:
             replace(self, cluster_id=cluster_id)._store(disk)
 

@@ -39,7 +39,7 @@ class ClusterImage:
     incomplete: Mapping[bytes, IncompleteTopic] = field(default_factory=lambda: EMPTY)
     """Topics that are partly created or partly deleted, by topic id."""
     unfinished: Mapping[bytes, str] = field(default_factory=lambda: EMPTY)
-    """Topics whose partitions a request is creating in several transactions, with the token of the request."""
+    """Tokens of the requests that are creating partitions in several transactions, by topic id."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Dynamic broker settings, by node id as text; the key "" holds the cluster-wide settings."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
@@ -49,13 +49,13 @@ class ClusterImage:
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
     """Queues by name. A queue whose topic was deleted counts as deleted: see cluster/queue_changes.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
-    """Message move tasks by name of the source queue; the newest first."""
+    """Message move tasks by name of their source queue, the newest task first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
-    """Views by id. A view whose topic was deleted counts as deleted: see cluster/views.py."""
+    """Views by id. A view whose topic was deleted counts as deleted: see cluster/view_changes.py."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Store versions of all keys that do not belong to a topic."""
     shown: Mapping[bytes, Topic] = field(init=False)
-    """Topics and views that clients can read, by id. Writes and replicas use `topics`."""
+    """Topics and views that clients can read, by id; unlike `topics`, which contains no views."""
     shown_by_name: Mapping[str, Topic] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class ClusterImage:
         return run_steps(self.change_steps(change))
 
     def change_steps(self, change: Change) -> "Steps[ClusterImage]":
-        """Same as `with_change`, in time slices of SLICE_KEYS keys: a snapshot may have tens of thousands of keys."""
+        """Same as `with_change`, but can pause after every SLICE_KEYS keys: a snapshot may have very many keys."""
         base = ClusterImage() if change.snapshot else self
         draft = ImageDraft(base, self)
         for number, (key, state) in enumerate(change.states.items(), 1):
@@ -108,7 +108,7 @@ class ClusterImage:
         return self.controller.node_id if self.controller is not None else NO_BROKER
 
     def find_partitions(self, which: Callable[[PartitionState], object] | None = None) -> Iterator[PartitionEntry]:
-        """Yields all partitions, or the partitions whose state matches `which`."""
+        """Yields the partitions whose state matches `which`, or all partitions if `which` is None."""
         for topic_id, topic in self.topics.items():
             for number, state in topic.partitions.items():
                 if which is None or which(state):
@@ -133,7 +133,8 @@ class ClusterImage:
         return {node: broker.epoch for node, broker in self.brokers.items() if not broker.leaving}
 
     def may_stop(self, node_id: int) -> bool:
-        """Whether a broker can stop without harm: for each ISR that it is in, no other member could lead."""
+        """Whether a broker's controlled shutdown is complete: it has left every ISR in which another member could
+        become leader."""
         able = {node for node, broker in self.brokers.items() if not broker.leaving} - {node_id}
         counted = self.find_partitions(lambda state: node_id in state.isr and not able.isdisjoint(state.isr))
         return next(counted, None) is None

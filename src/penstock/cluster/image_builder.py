@@ -37,7 +37,7 @@ class Image(Protocol):
 
 
 class ImageDraft:
-    """A metadata image being built. A table is copied on its first change, so an identical table means no change."""
+    """A metadata image being built from the previous image. A table is copied only before its first change."""
 
     def __init__(self, base: Image, before: Image) -> None:
         self._base = base
@@ -50,7 +50,7 @@ class ImageDraft:
         """Ids of topics that may have been created or deleted, or may have another set of partitions."""
 
     def _table(self, name: str) -> dict[Any, Any]:
-        """Returns a copy of a table of the image, which may be modified."""
+        """Returns the draft's own copy of the image table `name`, which the caller may modify."""
         found = self._changed.get(name)
         if found is None:
             found = self._changed[name] = dict(getattr(self._base, name))

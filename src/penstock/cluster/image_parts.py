@@ -90,7 +90,7 @@ class Topic:
     companion: bytes = b""
     """The id of the topic's companion logs, never reused; empty if the topic has no companion logs."""
     is_queue: bool = False
-    """Whether the topic was created for the queue of its name: its log reclaims the space of finished messages."""
+    """Whether the topic was created for the queue of the same name: its log reclaims space of finished messages."""
     version: int = 0
     view: View | None = None
     """The view that this topic shows, with the partitions of the view's source topic; None for a real topic."""

@@ -1,8 +1,8 @@
 """Key layout of the store: names and encoding of all keys.
 
-Keys contain topic ids, since names can be reused (names are used in four kinds of keys). A leased key is deleted at
-the end of its owner's session. For a key that can be deleted and created again (`brokers/1`, `controller`), writes
-check a related key that is never created again: `incarnations/<epoch>`, `controller-epoch`.
+Keys of topics, partitions and views contain ids, since names can be reused. A leased key is deleted at the end of its
+owner's session. For a key that can be deleted and created again (`brokers/1`, `controller`), writes check a related
+key that is never created again: `incarnations/<epoch>`, `controller-epoch`.
 """
 
 import json
@@ -47,7 +47,7 @@ def topic(topic_id: bytes) -> str:
 
 
 def topic_name(name: str) -> str:
-    """Returns the key that holds the id of the topic or view with this name. It makes names unique."""
+    """Returns the key that reserves a name: its value is the key of the topic or view that has the name."""
     return f"{TOPIC_NAMES}/{name}"
 
 

@@ -193,7 +193,8 @@ class Membership:
     # -- leaving
 
     async def leave(self, timeout_s: float) -> None:
-        """Announces the shutdown, and waits until other brokers have taken over leadership (controlled shutdown)."""
+        """Announces the shutdown, then waits at most `timeout_s` seconds until other brokers have taken over
+        leadership (controlled shutdown)."""
         node_id, epoch = self._identity.node_id, self._metadata.broker_epoch
         if self._is_closed or self._joining is not None or self._metadata.image.may_stop(node_id):
             return

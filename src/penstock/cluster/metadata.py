@@ -31,7 +31,7 @@ class Metadata:
         self.broker_epoch = NO_EPOCH
         """The broker epoch of this broker's current registration."""
         self._changes: deque[Change] = deque()
-        """Changes of the store that wait for the image being built, or for the next event loop iteration."""
+        """Changes of the store that are not yet applied to the image, oldest first."""
         self._has_published = False
         """Whether a change was already applied in this iteration of the event loop."""
         self._building: asyncio.Task[None] | None = None
@@ -126,7 +126,7 @@ class Metadata:
             return
 
     async def execute_steps(self, next_step: Callable[[ClusterImage], Step]) -> None:
-        """Executes the transactions of a change one after another, until `next_step` returns the last."""
+        """Executes the transactions that `next_step` returns, one after another, up to the last (`Step.is_last`)."""
         while True:
             seen = self.image
             try:

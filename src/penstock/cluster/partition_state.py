@@ -25,7 +25,7 @@ class PartitionState:
     """The leader's broker epoch when it was elected. A leader that restarts no longer leads in this leader epoch."""
     reserved_from: int = 0
     reserved_to: int = 0
-    """In-memory partitions: the leader may assign offsets below this one; after data loss, the log restarts here."""
+    """Exclusive end of the offsets that the leader of a memory partition may assign; 0 for other partitions."""
     version: int = 0
     """The store version of this state; the next write of the state requires this version."""
 

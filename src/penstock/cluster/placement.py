@@ -1,6 +1,6 @@
 """Replica placement: rendezvous hashing over failure domains (racks and machines). Pure.
 
-Every broker has a score for every partition, which depends only on the two: so adding or removing brokers moves few
+The score of a broker for a partition does not depend on other brokers, so adding or removing brokers moves few
 replicas. The best score wins among the brokers that the rules prefer: first racks without a replica of the partition,
 then machines without a replica, then brokers with less than their share of replicas.
 """
@@ -40,7 +40,7 @@ def open_brokers(image: ClusterImage) -> list[Broker]:
 
 
 def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
-    """Returns the offline brokers that are needed for this replication factor; empty if enough brokers are online."""
+    """Returns the unavailable brokers with replicas, which may come back; empty if `factor` brokers are available."""
     there = {broker.node_id for broker in open_brokers(image)}
     if len(there) >= factor:
         return []
@@ -49,7 +49,7 @@ def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
 
 
 def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:
-    """Returns the number of replicas beyond the first in each rack, and beyond the first on each machine."""
+    """Returns two numbers: replicas minus distinct racks, and replicas minus distinct machines."""
     domains = [broker.failure_domain for broker in replicas]
     return len(domains) - len({rack for rack, _ in domains}), len(domains) - len(set(domains))
 
@@ -65,7 +65,7 @@ class Spread:
     """Number of replicas per broker if all brokers had the same number."""
 
     def choose(self, tp: TopicIdPartition, chosen: Sequence[Broker]) -> Broker | None:
-        """Returns the best broker for one more replica of a partition beside `chosen`; None if none is left."""
+        """Returns the best broker for one more replica beside those on `chosen`; None if no other broker is left."""
         racks = Counter(broker.failure_domain[0] for broker in chosen)
         hosts = Counter(broker.failure_domain for broker in chosen)
         taken = {broker.node_id for broker in chosen}
@@ -78,7 +78,7 @@ class Spread:
         return min((found for node, found in self.brokers.items() if node not in taken), key=rank, default=None)
 
     def order_replicas(self, tp: TopicIdPartition, replicas: Iterable[int]) -> Replicas:
-        """Returns the replicas in order: first the broker that leads the fewest partitions, then by score."""
+        """Returns the replicas: first the broker that leads the fewest partitions, then the others by best score."""
         ranked = sorted(replicas, key=lambda node: -score(tp, node))
         first = min(ranked, key=lambda node: self.leaders[node])
         return (first, *(node for node in ranked if node != first))
@@ -89,8 +89,7 @@ class Spread:
 
 
 class Placer:
-    """Places the new partitions of a topic one after another, since one transaction holds only about a hundred of
-    them. Deterministic."""
+    """Chooses the replicas of a topic's new partitions, one partition after another. Deterministic."""
 
     def __init__(
         self, brokers: Iterable[Broker], topic_id: bytes, count: int, factor: int, existing: Iterable[Replicas] = ()

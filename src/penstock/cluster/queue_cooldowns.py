@@ -25,12 +25,12 @@ class QueueCooldowns:
         self._clock = clock
 
     async def is_over(self, kind: str, name: str) -> bool:
-        """Whether the last deletion (or purge, see `kind`) of a queue was more than a minute ago."""
+        """Whether no deletion (`kind` DELETED) or purge (PURGED) of a queue was recorded in the last minute."""
         known = await self._metadata.stored(keys.QUEUE_COOLDOWNS)
         return f"{kind}/{name}" not in _recent(known, self._clock.now_ms())
 
     async def begin(self, kind: str, name: str) -> None:
-        """Records that a queue was deleted (or purged, see `kind`) now."""
+        """Records that a queue was deleted (`kind` DELETED) or purged (PURGED) now."""
         now_ms = self._clock.now_ms()
 
         def change(known: Any) -> dict[str, int]:

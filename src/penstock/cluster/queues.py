@@ -149,7 +149,7 @@ class Queue:
 
     @property
     def arn(self) -> str:
-        """The ARN that messages give as their source queue; its account and region have no meaning in Penstock."""
+        """The queue's ARN, stored in its dead letters as their source. Its account and region have no meaning."""
         account = self.owner if _ACCOUNT.fullmatch(self.owner) else "000000000000"
         return f"arn:aws:sqs:us-east-1:{account}:{self.name}"
 

@@ -54,9 +54,9 @@ def plan_reassign(
     unclean: bool = False,
     may_resize: bool = True,
 ) -> list[Op]:
-    """Returns the write that starts a reassignment to these replicas, or completes it if they are in sync.
+    """Returns the write that starts a reassignment to these replicas, and also completes it if all are in sync.
 
-    `may_resize`: whether the number of replicas may change (KIP-860).
+    `may_resize`: whether the number of replicas may change (KIP-860). `unclean`: whether unclean election is allowed.
     """
     state = find_state(image, tp)
     check_replicas(image, replicas)
@@ -94,7 +94,7 @@ def _fence_dropped(before: PartitionState, after: PartitionState) -> PartitionSt
 
 
 def plan_cancel(image: ClusterImage, tp: TopicIdPartition, *, unclean: bool = False) -> list[Op]:
-    """Returns the write that cancels a reassignment: the original replicas remain."""
+    """Returns the write that cancels a reassignment. Raises if no original replica is in sync, unless `unclean`."""
     state = find_state(image, tp)
     if not state.is_reassigned:
         raise NoReassignmentInProgress("no reassignment of this partition is in progress")
@@ -125,7 +125,7 @@ def _plan_write(tp: TopicIdPartition, before: PartitionState, after: PartitionSt
 
 
 def find_reassignments(image: ClusterImage, tps: Iterable[TopicIdPartition] | None = None) -> Iterator[Reassignment]:
-    """Yields the reassignments in progress, of these partitions or (None) of all."""
+    """Yields the reassignments in progress of these partitions, or of all partitions if `tps` is None."""
     if tps is None:
         found = image.find_partitions(lambda state: state.is_reassigned)
     else:

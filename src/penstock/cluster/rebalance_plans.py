@@ -1,7 +1,6 @@
 """Reassignment plans for operators: rebalance replicas, drain a broker, change the replication factor. Pure.
 
-A plan lists target replicas; reassignment.py executes it. A plan moves as few replicas as possible: only those that a
-new broker lacks, or that a drained broker has.
+A plan lists target replicas and moves as few replicas as possible; reassignment.py executes the plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -144,7 +143,7 @@ class _Layout:
             self._set(tp, replicas)
 
     def _without_worst(self, tp: TopicIdPartition, replicas: Replicas) -> Replicas:
-        """Returns the replicas without the worst: preferably an offline replica, else one that is not in sync."""
+        """Returns the replicas without the worst. Offline or drained brokers are worst, then replicas out of sync."""
         isr = self._image.topics[tp.topic_id].partitions[tp.partition].isr
 
         def rank(dropped: int) -> tuple[bool, bool, bool, tuple[int, int], int, int]:
@@ -184,14 +183,14 @@ class _Layout:
     def balance(self) -> None:
         """Moves replicas from the fullest brokers to brokers below their share, by highest placement score.
 
-        First takes replicas from brokers above their share; then, where racks prevent that, from any fuller broker.
+        The first pass takes replicas only from brokers above their share; the second, from all with more replicas.
         """
         for least in (self.spread.share, 0.0):
             while self._balance_above(least):
                 pass
 
     def _balance_above(self, least: float) -> bool:
-        """Runs one round of `balance`; returns whether a replica moved. Loads even out, so `balance` terminates."""
+        """Moves replicas from brokers with over `least` to brokers below their share; returns whether any moved."""
         share, loads, moved = self.spread.share, self.spread.replicas, False
         for node_id in sorted(self.spread.brokers, key=lambda node: (loads[node], node)):
             for tp in self._by_score(node_id) if loads[node_id] + 1 <= share else ():
@@ -205,7 +204,7 @@ class _Layout:
         return sorted(missing, key=lambda tp: -score(tp, node_id))
 
     def _take_replica(self, tp: TopicIdPartition, node_id: int, least: float) -> bool:
-        """Moves a replica of `tp` to this broker from the fullest one above `least`, if the placement rules allow."""
+        """Moves a replica of `tp` from a broker with over `least` replicas to `node_id`. Returns whether it did."""
         loads, replicas = self.spread.replicas, self.replicas[tp]
         for old in sorted(replicas, key=lambda node: (-loads[node], node)):
             if old not in self.spread.brokers or loads[old] <= max(least, loads[node_id] + 1):
@@ -222,7 +221,7 @@ class _Layout:
             pass
 
     def _balance_leaders_once(self) -> bool:
-        """Runs one round of `balance_leaders`; returns whether anything changed. Loads even out: it terminates."""
+        """Runs one round of `balance_leaders`; returns whether the preferred leader of a partition changed."""
         leaders, changed = self.spread.leaders, False
         for tp, replicas in self.replicas.items():
             first = replicas[0]

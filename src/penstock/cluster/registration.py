@@ -112,7 +112,7 @@ def lost_partitions(
 def leave_isrs(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[TopicIdPartition]
 ) -> dict[TopicIdPartition, PartitionState]:
-    """Removes this broker from the ISRs of partitions whose data it lost; returns their new states.
+    """Returns the new states of partitions whose data this broker lost: it leaves their ISRs (see `without_data`).
 
     Returns as many states as fit into one transaction. `begun`: memory partitions that have already restarted empty.
     """

@@ -165,7 +165,6 @@ class Migration:
 
 
 async def _read_entries(source: EmbeddedStore) -> dict[str, bytes]:
-    """Reads all keys of the old store with their values."""
     entries: dict[str, bytes] = {}
 
     def take(change: Change) -> None:

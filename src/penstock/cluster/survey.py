@@ -72,13 +72,13 @@ class Health:
     """Partitions with replicas that are not in sync."""
     moving: tuple[PartitionEntry, ...]
     not_preferred: tuple[PartitionEntry, ...]
-    """Partitions led by another replica than their preferred leader."""
+    """Partitions whose preferred leader could lead, but does not."""
     missing: tuple[int, ...]
     """Offline brokers that have replicas."""
 
     @property
     def is_good(self) -> bool:
-        """Whether all partitions are fully replicated. Reassignments in progress do not count as problems."""
+        """Whether all partitions have a leader and are fully replicated. Reassignments in progress are no problem."""
         return not (self.offline or self.under_min_isr or self.under_replicated or self.missing)
 
 

@@ -33,12 +33,12 @@ from penstock.log.settings import delays_messages
 OPERATIONS_MAX: Final = 100
 """Maximum number of operations in one transaction. etcd accepts 128 by default, ZooKeeper 1 MB."""
 _PARTITIONS_PER_TRANSACTION: Final = OPERATIONS_MAX - 4
-"""Maximum number of partitions created in one transaction, which may need four other operations."""
+"""Maximum number of partitions created in one transaction, which leaves room for four other operations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One transaction of a topic change that may take several."""
+    """One transaction of a topic change that may take several transactions."""
 
     ops: tuple[Op, ...]
     is_last: bool = True
@@ -183,7 +183,7 @@ def next_create(
 ) -> Step:
     """Returns the next transaction that creates a topic. Raises Kafka's errors.
 
-    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions, if known.
+    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions; computed if None.
     """
     check_new_name(image, wanted)
     plan = plan or plan_partitions(image, wanted, topic_id, defaults)
@@ -371,7 +371,8 @@ def _write_topic(topic: Topic, changed: Topic) -> Op:
 
 
 def plan_delete(topic: Topic, name_version: int, beside: Sequence[Op] = ()) -> list[Op]:
-    """Returns the writes that delete a topic, and `beside`. The controller removes partitions that do not fit."""
+    """Returns the operations of one transaction: `beside`, and the deletion of a topic and of as many of its
+    partitions as fit. The controller deletes the other partitions."""
     return [
         Delete(keys.topic_name(topic.name), name_version),
         Delete(keys.topic(topic.topic_id), topic.version),
@@ -404,7 +405,7 @@ def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
 
 
 def plan_reserve(image: ClusterImage, topic_id: bytes, number: int, beyond: int) -> list[Op]:
-    """Returns the write that lets a memory partition assign offsets above `beyond`."""
+    """Returns the write that reserves offsets from `beyond` on for a memory partition; empty if already reserved."""
     topic = image.topics.get(topic_id)
     if topic is None or number not in topic.partitions or topic.partitions[number].reserved_to > beyond:
         return []

@@ -1,4 +1,4 @@
-"""The store writes that create, drop or touch a view; and the checks of names of topics and views. Pure.
+"""Store writes that create, drop or touch (keep from expiring) a view; checks of topic and view names. Pure.
 
 A view has its own key, and a topic and a view cannot have the same name. A view is dropped with its topic. A view
 whose topic was deleted counts as deleted, even if its keys remain; any broker removes them. Every write requires the

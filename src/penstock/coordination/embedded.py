@@ -177,7 +177,6 @@ class EmbeddedStore:
                 pass
 
     def _end_leases(self) -> None:
-        """Removes the leased keys at the end of a session."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             if self._db.execute("SELECT 1 FROM leased").fetchone():

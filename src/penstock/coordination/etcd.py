@@ -1,4 +1,4 @@
-"""EtcdStore: the Store port on etcd. A revision is etcd's; a key's version is the revision of its last change."""
+"""EtcdStore: the Store port on etcd, with etcd's revisions. A key's version is the revision of its last change."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

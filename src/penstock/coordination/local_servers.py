@@ -1,6 +1,6 @@
 """Coordination servers for a local cluster: etcd from the PATH, or ZooKeeper from PySpark's jars.
 
-Provides the command line, the missing dependencies and the readiness check; the caller manages the process.
+This module builds the command line, names missing dependencies and checks readiness; the caller runs the process.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ class Check:
 class Put:
     """Sets a key, which must have this version (ABSENT: it is created).
 
-    `leased`: the key is deleted at the end of this store's session. Set when the key is created, and never changed.
+    `leased`, allowed only for a new key: the key is deleted at the end of this store's session.
     """
 
     key: str
@@ -103,8 +103,8 @@ def has_writes(ops: Sequence[Op]) -> bool:
 class Change:
     """Changed keys with their latest states (None: deleted), as sent to watchers.
 
-    `snapshot`: whether these are all keys, so that any other key is deleted. All changes up to `revision` have been
-    sent; a change may contain nothing but a new revision.
+    `snapshot`: whether `states` holds all existing keys, so that any other key counts as deleted. All changes up to
+    `revision` have been sent; a change may contain nothing but a new revision.
     """
 
     revision: int

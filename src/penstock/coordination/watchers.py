@@ -100,7 +100,7 @@ class Watchers:
 
 @asynccontextmanager
 async def in_time(timeout_s: float, name: str) -> AsyncIterator[None]:
-    """Raises StoreUnavailable if the `with` block takes longer than `timeout_s`."""
+    """Raises StoreUnavailable for the store `name` if the `with` block takes longer than `timeout_s` seconds."""
     try:
         async with asyncio.timeout(timeout_s):
             yield

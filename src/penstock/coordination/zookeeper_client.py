@@ -137,7 +137,7 @@ class ZookeeperClient:
             return await self.send(request)
 
     async def close(self) -> None:
-        """Ends the session. Waits at most `timeout_s` for a server that does not answer."""
+        """Ends the session. Waits at most `self.timeout_s` seconds for a server that does not answer."""
         self._is_closing = True
         if self._ticker is not None:
             self._ticker.cancel()

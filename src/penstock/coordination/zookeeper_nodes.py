@@ -118,5 +118,5 @@ def _create(path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
 
 
 def versioned(value: bytes, stat: Any) -> Versioned:
-    """Converts a node's value and stat; adds 1 to the version, since ZooKeeper's first version is 0, as is ABSENT."""
+    """Converts a node's value and stat. Adds 1 to the version: ZooKeeper starts at 0, but ABSENT is 0 as well."""
     return Versioned(value=value, version=stat.version + 1)

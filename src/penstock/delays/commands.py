@@ -40,10 +40,10 @@ class Take(NamedTuple):
 
 
 class ConfirmDelivered(NamedTuple):
-    """Records that messages are committed in the topic. A new leader scans the topic only from `scan_from` on."""
+    """Records that messages are delivered and committed. A new leader scans the topic only from `scan_from` on."""
 
     offsets: Sequence[int]
-    """Offsets of the first messages taken, or of unrecorded deliveries that a new leader found in the topic."""
+    """Offsets of the delivered messages, including unrecorded deliveries that a new leader found in the topic."""
     scan_from: int
 
 

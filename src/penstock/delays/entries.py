@@ -25,7 +25,7 @@ BEGAN: Final = (30_101).to_bytes(2, "big")
 COPIED: Final = (30_102).to_bytes(2, "big")
 DELIVERED: Final = (30_103).to_bytes(2, "big")
 MESSAGE: Final = (30_110).to_bytes(2, "big")
-"""Key prefixes of the kinds of records in the companion log: BEGAN, COPIED, DELIVERED and MESSAGE."""
+"""Key prefix of the record of one delayed message. BEGAN, COPIED and DELIVERED are keys of other state records."""
 
 
 class Rank(NamedTuple):

@@ -70,7 +70,7 @@ class DelayMachine:
         self.delivered_ranks: Final[Ranks] = {}
         """For each generation, the rank up to which all messages are delivered or cancelled."""
         self._generation = 0
-        """The generation of new messages."""
+        """The generation (see the module docstring) that new messages get."""
         self.scan_from = 0
         """The offset of the topic from which a new leader searches for deliveries that were not recorded."""
         self._taken: Ranks = {}
@@ -78,7 +78,7 @@ class DelayMachine:
         self._in_flight: list[Entry] = []
         self.delivered_count = 0
         self.cancelled_count = 0
-        """Number of messages cancelled since this state machine was created, including records loaded from disk."""
+        """Number of cancellations applied to this state machine, including those loaded from the companion log."""
 
     @property
     def in_flight(self) -> int:

@@ -248,8 +248,7 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """Returns up to `count_max` entries after a rank, without cancelled ones. A negative due time is before
-        all."""
+        """Returns up to `count_max` uncancelled entries after a rank; from the start if its due time is negative."""
         if self._incoming:
             self._drain_incoming()
         rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES) if after.due_ms >= 0 else b""

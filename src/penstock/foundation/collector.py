@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 LONG_S: Final = 0.005
 """CPU time, in seconds, from which a full collection is long (about 50,000 objects): its survivors are frozen."""
 COLLECT_ALL_S: Final = 6 * 3600.0
-"""Minimum time, in seconds, between two collections of all objects, which also require FREEZES_MIN freezes."""
+"""Minimum time, in seconds, between two collections that also visit frozen objects; see also FREEZES_MIN."""
 FREEZES_MIN: Final = 100
 THRESHOLDS: Final = (700, 10, 5)
 """gc.set_threshold values: a full collection after about 35,000 new surviving objects, half of Python's default."""

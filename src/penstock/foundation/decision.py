@@ -75,9 +75,9 @@ NOTHING: Final = Decision()
 
 
 class RepeatedDecision(Protocol):
-    """A cached decision that a state machine makes repeatedly with different values, such as offset commits. Pure.
+    """Fast path for a decision that a state machine repeats with different values, such as offset commits. Pure.
 
-    Its `decide` and `apply` are used in place of the state machine's, and must have the same result.
+    Its `decide` and `apply` replace those of the state machine, and must have the same result.
     """
 
     @property
@@ -108,7 +108,7 @@ class StateMachine(Protocol):
         """When `wake` must be called next, unless a command changes the time; None if it need not be called."""
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
-        """Applies a persisted or replayed record of the transaction of `producer_id` (NO_PRODUCER: of none)."""
+        """Applies a persisted or replayed record. `producer_id`: whose transaction it is part of, or NO_PRODUCER."""
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """Commits or aborts the records that were applied in a producer's transaction."""

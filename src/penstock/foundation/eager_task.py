@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def start(work: Coroutine[Any, Any, T]) -> "T | asyncio.Task[T]":
-    """Runs a coroutine until it waits; returns its result, or a task that runs the rest of it.
+    """Runs a coroutine until it first waits. Returns its result if it has ended, else a task that runs the rest.
 
     Before it waits for the first time, the coroutine must not use `asyncio.timeout`, which needs the task.
     """
@@ -21,7 +21,7 @@ def start(work: Coroutine[Any, Any, T]) -> "T | asyncio.Task[T]":
 
 
 class _StartedCoroutine(Coroutine[Any, Any, T]):
-    """A coroutine that waits already; the first step of its task waits for the same future."""
+    """A coroutine that was run up to its first wait; its task begins by waiting for the future awaited there."""
 
     __slots__ = ("_awaited", "_is_resumed", "_work")
 

@@ -22,7 +22,7 @@ class HttpResponse(NamedTuple):
     headers: bytes = b""
     """Additional header lines exactly as sent, each with its CRLF."""
     on_lost: Callable[[], None] | None = None
-    """Callback for a response that the client cannot have received: undoes the request, such as a delivery."""
+    """Called if the client cannot have received the response; undoes the request's effect, such as a delivery."""
 
     def lose(self) -> None:
         """Calls `on_lost`, if set."""

@@ -11,7 +11,7 @@ def unescape(text: bytes) -> bytes | None:
     r"""Replaces each `%XX` by its byte; returns None if a `%` is not followed by two hexadecimal digits.
 
     Uses the standard library's C decoder of quoted-printable (RFC 2045), which has the same escapes with `=` for `%`:
-    a hundred times as fast as `urllib.parse.unquote`. NUL replaces `=` during decoding: a text with both gives None.
+    a hundred times as fast as `urllib.parse.unquote`. Limitation: returns None for a text with both `=` and NUL.
 
     >>> unescape(b"caf%C3%A9=1"), unescape(b"100%")
     (b'caf\xc3\xa9=1', None)

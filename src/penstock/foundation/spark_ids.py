@@ -8,17 +8,13 @@ from penstock.foundation.errors import InvalidRequest
 QUERY_BYTES_MAX: Final = 100
 """Maximum size of a query name, in bytes. (Spark's query ids are UUIDs of 36 characters.)"""
 TASK_ID_BYTES_MAX: Final = 190
-"""Maximum size of a task's transactional id, in bytes: the ids of the largest CommitSet must fit into one request."""
+"""Maximum size of a task's transactional id, in bytes: it bounds a CommitSet request, which lists many such ids."""
 
 _SHAPE: Final = re.compile(r"spark/([^/]+)/[0-9]+/[^/]+")
 
 
 def transactional_id(query: str, partition: int, attempt: str) -> str:
-    """Returns the transactional id of a task attempt. The attempt with the same number in the next batch reuses it.
-
-    >>> transactional_id("6f1c", 3, "0.1")
-    'spark/6f1c/3/0.1'
-    """
+    """Returns the transactional id of a task attempt; the same attempt number in the next batch has the same id."""
     check_query(query)
     name = f"{coordinator_key_of(query)}/{partition}/{attempt}"
     if query_of(name) != query or len(name.encode()) > TASK_ID_BYTES_MAX:

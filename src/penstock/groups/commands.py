@@ -1,4 +1,4 @@
-"""Commands and effects of the group coordinator: topic changes, share-group delivery state, streams topics."""
+"""Commands to the group coordinator, and effects: actions that it asks the broker to carry out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from penstock.groups.streams.topology import InternalTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
-    """Command: tells the coordinator that it has a new metadata image."""
+    """Command: tells the group coordinator that its metadata image was replaced by a newer one."""
 
     deleted: frozenset[str]
     """Names of topics that were deleted. A topic of the same name with another id may exist."""
@@ -17,9 +17,9 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveOffsets:
-    """Command: removes part of the committed offsets of a group with very many offsets, before the group is deleted.
+    """Command: removes some of the committed offsets of a group with very many offsets, before the group is deleted.
 
-    The reply is the number of removed offsets; 0 if DeleteGroups can remove the rest. Has the errors of DeleteGroups.
+    The reply is the number of removed offsets; 0 if DeleteGroups can remove the rest. Fails as DeleteGroups does.
     """
 
     group_id: str
@@ -45,8 +45,8 @@ class FindDeliveryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddDeliveryState:
-    """Command: records that a share group without members will have delivery state in these topics; creates the
-    group if it does not exist. The reply is None. Raises NonEmptyGroup."""
+    """Command: records that a share group without members will have delivery state in `topics`; creates the group
+    if it does not exist. The reply is None. Raises NonEmptyGroup if the group has members."""
 
     group_id: str
     topics: Mapping[bytes, str]
@@ -54,7 +54,7 @@ class AddDeliveryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteDeliveryState:
-    """Command: deletes the delivery state of a share group without members in these topics. The reply is None."""
+    """Command: deletes the delivery state in `topic_ids` of a share group without members. The reply is None."""
 
     group_id: str
     topic_ids: frozenset[bytes]
@@ -70,14 +70,14 @@ class DeliveryStateDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCompanionLogs:
-    """Effect: the broker adds companion logs, which store delivery state, to topics. Repeated until they exist."""
+    """Effect: the broker creates companion logs, which store delivery state. Repeated until all logs exist."""
 
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteStateAtLeaders:
-    """Effect: leaders delete a share group's delivery state. Repeated until DeliveryStateDeleted is received."""
+    """Effect: partition leaders delete a share group's delivery state. DeliveryStateDeleted reports completion."""
 
     group_id: str
     topic_ids: frozenset[bytes]

@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 EXPIRATION: Final = ("", "expiration", "")
 TOPIC_CHANGES: Final = ("", "topics", "")
-"""Key of the coordinator's timer for the next time slice of topic changes. EXPIRATION: for expiring offsets."""
+"""Timer key for the next time slice of work after topic changes; EXPIRATION is the key for expiring offsets."""
 EXPIRATION_PAUSE_MS: Final = 1
 MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, type]]] = {
     kind: (of, *classes)
@@ -78,7 +78,7 @@ MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, 
     )
     for kind, classes in group_records.kinds.items()
 }
-"""For each kind of record of modern groups: the group's class, the class of record keys and that of values."""
+"""Group class, key class and value class for each kind of record of consumer, share and streams groups."""
 
 
 class GroupCoordinator:
@@ -90,12 +90,12 @@ class GroupCoordinator:
         self.new_member_id = new_member_id
         self.timers: Final[Timers[tuple[str, str, str]]] = Timers()
         self.groups: dict[str, Group] = {}
-        """All groups, by group id; each has members, pending member ids, a record, or committed offsets."""
+        """All groups, by group id. A group exists while it has members, pending member ids, records or offsets."""
         self.offsets: Final = Offsets()
         self._uncommitted_groups: dict[str, Group] = {}
         """Groups that are added to `groups` once the records of the last decision are persisted."""
         self._is_loaded = False
-        """Whether all records were replayed: new and removed groups are logged from then on."""
+        """Whether all records were replayed; from then on, created and removed groups are logged."""
         self._topic_changes = TopicChanges(self)
         self._expiration_pass: ExpirationPass | None = None
         self._handlers: dict[type, Callable[[Ticket, ClientRequest, int], Decision]] = {
@@ -208,7 +208,7 @@ class GroupCoordinator:
         self.create_or_remove_group(group_id)
 
     def _apply_modern(self, kind: int, record: StateRecord) -> None:
-        """Applies a record of a consumer, share or streams group. The last record determines the group's kind."""
+        """Applies a record of a consumer, share or streams group; replaces a group of another kind with this id."""
         of, key_class, value_class = MODERN_GROUPS[kind]
         key: Any
         value: Any
@@ -227,7 +227,7 @@ class GroupCoordinator:
 
     def create_or_remove_group(self, group_id: str) -> None:
         """Creates an empty classic group if this id has committed offsets but no group; removes a classic group
-        that has no members, no record and no offsets."""
+        that has no members, no pending member ids, no metadata record and no offsets."""
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
         if group is None and has_offsets:

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and the like: the state of groups for administrators and tools."""
+"""Responses to DescribeGroups, ListGroups, and the describe requests of consumer, share and streams groups."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,7 +18,7 @@ CLASSIC_TYPE: Final = "classic"
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """Handles DescribeGroups for one group. Groups that are not classic are reported as not found."""
+    """Describes one group for DescribeGroups; a group that does not exist or is not classic is reported as Dead."""
     if not isinstance(group, ClassicGroup):
         # Since version 6 a group that does not exist is an error (KIP-1043); before, its state was Dead.
         why = "does not exist" if group is None else "is not a classic group"
@@ -59,8 +59,8 @@ def describe_modern(
     command: ClientRequest,
     now_ms: int,
 ) -> Decision:
-    """Handles ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe. Groups of another kind are reported
-    as not found."""
+    """Handles ConsumerGroupDescribe, ShareGroupDescribe or StreamsGroupDescribe, depending on `of`. Groups of
+    another kind are reported as not found."""
     requested = of.requested_fields(command.body)
     groups = []
     for group_id in command.body.group_ids:

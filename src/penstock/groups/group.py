@@ -1,4 +1,4 @@
-"""The base class `Group` of groups of every kind, and `CoordinatorView`, the coordinator as groups see it."""
+"""Base class `Group` of all kinds of groups, and `CoordinatorView`, the part of the coordinator that they use."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -15,8 +15,8 @@ SESSION: Final = "session"
 """Kind of the timer for the session timeout of a member."""
 BECAME_CLASSIC: Final = "became-classic"
 BECAME_CONSUMER: Final = "became-consumer"
-"""Kind of the timer that restarts all members' session timeouts after the group's upgrade to a consumer group is
-persisted. BECAME_CLASSIC: the same after a downgrade to a classic group."""
+"""Kind of the timer that restarts all members' session timeouts once the upgrade to a consumer group is persisted.
+BECAME_CLASSIC is the kind of the timer that does this after the downgrade to a classic group."""
 RETRY_MS: Final = 1000
 """Delay, in milliseconds, before the coordinator retries to write a record that could not be persisted."""
 

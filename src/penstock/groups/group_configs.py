@@ -26,7 +26,7 @@ _DURATION: Final = re.compile(
 
 
 def _inherited(name: str, default: int, doc: str, minimum: int = 1) -> Setting:
-    """Returns a group config whose default is the broker setting of the same name with the prefix `group.`."""
+    """Returns the definition of a group config that defaults to the broker setting `group.` + `name`."""
     return Setting(
         name=name, kind=Kind.INT, default=str(default), minimum=minimum, doc=doc, broker_name=f"group.{name}"
     )
@@ -92,7 +92,7 @@ _BOUNDED: Final = (
     "streams.session.timeout.ms",
     "streams.heartbeat.interval.ms",
 )
-"""Names of group configs with bounds: `share.x` is bounded by `group.share.min.x` and `group.share.max.x`."""
+"""Names of group configs with limits: broker settings `group.share.min.x` and `group.share.max.x` limit `share.x`."""
 
 
 def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
@@ -130,7 +130,7 @@ def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], An
 
 
 def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str], Any]) -> Any:
-    """Returns the effective value of a group config: the group's own, else the broker's, else the default."""
+    """Returns the effective value of a group config: from `overrides`, else from the broker, else the default."""
     setting = GROUP_CONFIGS.get(name)
     if name in overrides:
         return setting.parse(overrides[name])

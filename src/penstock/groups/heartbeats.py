@@ -1,4 +1,4 @@
-"""Heartbeats of consumer, share and streams groups: finds, creates or upgrades the group, which handles them."""
+"""Passes each heartbeat to its consumer, share or streams group, after creating or upgrading the group if needed."""
 
 from typing import Any
 
@@ -52,8 +52,8 @@ def _heartbeat(
     command: ClientRequest,
     now_ms: int,
 ) -> Decision:
-    """Passes a heartbeat to its group. `may_create`: whether it may create the group, or replace an empty classic
-    group."""
+    """Passes a heartbeat to its group. If `may_create`, the heartbeat of a joining member first creates a group of
+    class `of`, which replaces an empty classic group."""
     group_id = command.body.group_id
     if command.body.member_epoch != JOINING or not may_create:
         return of.find(coordinator, group_id).heartbeat(ticket, command, now_ms)

@@ -11,8 +11,8 @@ class Outbox:
         self._replies: list[Reply] = []
 
     def reply(self, ticket: Ticket, response: Any) -> None:
-        """Adds a reply. The request handler converts a PenstockError to a response. Most errors are raised, not
-        added: only errors for other waiting requests, or errors after a change of state, are added."""
+        """Adds a reply; `response` may be a PenstockError, which the request handler converts to an error
+        response. Errors of the current request are raised and not added, unless the state has changed already."""
         self._replies.append(Reply(ticket=ticket, value=response))
 
     def decision(self, transaction: ProducerKey | None = None) -> Decision:

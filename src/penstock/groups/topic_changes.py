@@ -25,7 +25,7 @@ class SliceResult(NamedTuple):
 
 
 class TopicChanges:
-    """Updates groups and offsets after topics have changed; repeats this until there is nothing to persist."""
+    """Updates groups and offsets after topics have changed; repeats the update until no record is left to persist."""
 
     def __init__(self, coordinator: CoordinatorView) -> None:
         self._coordinator = coordinator
@@ -37,7 +37,7 @@ class TopicChanges:
         """Ids of groups whose subscriptions are resolved, but whose records may not have been persisted."""
 
     def on_new_image(self, deleted: frozenset[str]) -> None:
-        """Restarts the work for a new metadata image, in which the topics `deleted` no longer exist.
+        """Restarts the update for a new metadata image, in which the topics `deleted` no longer exist.
 
         Classic groups need not be resolved: their members watch for topic changes.
         """
@@ -67,7 +67,7 @@ class TopicChanges:
         return SliceResult((), None)
 
     def _stale_offsets(self) -> list[StateRecord]:
-        """Returns tombstones for offsets of deleted topics: at most TOMBSTONES_AT_ONCE + 1."""
+        """Returns tombstones of offsets of deleted topics: at most TOMBSTONES_AT_ONCE, plus one if there are more."""
         records: list[StateRecord] = []
         for topic in sorted(self._deleted):
             limit = TOMBSTONES_AT_ONCE + 1 - len(records)

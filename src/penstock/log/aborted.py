@@ -22,7 +22,8 @@ _READ_ENTRIES: Final = 64
 
 
 class AbortedList:
-    """The aborted transactions of one segment, in a file. `measure` must be called first if the file exists."""
+    """The aborted transactions of one segment, in a file. If the file exists, call `measure` before any other
+    method."""
 
     __slots__ = ("_disk", "_file", "_is_torn", "_path", "_unsynced", "count")
 
@@ -36,8 +37,9 @@ class AbortedList:
         self._unsynced = False
 
     def measure(self, base_offset: int) -> int | None:
-        """Counts the intact entries. Returns the offset from which entries are damaged or missing; None if all
-        intact.
+        """Counts the intact entries. Returns None if no other bytes follow them. Otherwise returns the log offset
+        from which abort markers may lack an entry: after the last intact entry's marker, or `base_offset` if no entry
+        is intact.
 
         Damaged bytes stay until `replace_from`: if the process dies before that, the next recovery must see them.
         """
@@ -121,7 +123,7 @@ class AbortedList:
             file.sync()
 
     def replace_from(self, offset: int, entries: Sequence[AbortedTransaction]) -> None:
-        """Replaces the entries whose markers are at or after `offset`, durably and atomically."""
+        """Replaces all entries whose abort markers are at or after `offset` by `entries`, durably and atomically."""
         before = self._number(offset)
         if not self._is_torn and list(self._entries(before, _READ_ENTRIES)) == entries:
             return
@@ -155,10 +157,8 @@ def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
 
 
 def aborted_between(lists: Iterable[AbortedList], first: int, end: int) -> list[AbortedTransaction]:
-    """Returns transactions with records before the offset `end` that were aborted at or after the offset `first`.
-
-    `lists`: the aborted lists of the segment that contains `first` and of all later segments.
-    """
+    """Returns aborted transactions that begin before the offset `end` and have their abort markers at or after
+    `first`. `lists`: the aborted lists of the segment that contains `first` and of all later segments."""
     found = []
     for aborted in lists:
         for entry in aborted.ended_from(first) if aborted.count else ():

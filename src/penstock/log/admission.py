@@ -26,7 +26,7 @@ class RejectedRecords(InvalidRecord):
         super().__init__(message)
         self.rows = rows
         self.reasons = reasons or {}
-        """Error messages by record index, for records whose message differs from that of the batch."""
+        """Error messages by record index; a record without an entry has the message of this exception."""
 
 
 class TooLargeForEventLoop(Exception):
@@ -49,12 +49,12 @@ _CODECS = {
 
 
 def may_decompress(settings: LogSettings) -> bool:
-    """Returns whether batches of a topic with these settings may need `admit`."""
+    """Returns whether a topic with these settings may have batches that `admit` must decompress before the append."""
     return settings.compacted or settings.compression_type != "producer" or settings.delayed
 
 
 def must_decompress(batch: Buffer, settings: LogSettings) -> bool:
-    """Returns whether this batch needs `admit`, given the topic's settings."""
+    """Returns whether `admit` must decompress this batch before the append, given the topic's settings."""
     if settings.compacted or settings.delayed:
         return True
     codec = _CODECS.get(settings.compression_type)
@@ -67,8 +67,8 @@ def admit(
     """Validates a batch and returns the batch to append in its place. The cost grows with the decompressed size.
 
     `may_delay`: whether the topic can already hold back delayed messages. `body_max`: maximum decompressed bytes;
-    above it, raises TooLargeForEventLoop: call `admit` on a thread without `body_max`. Also raises RejectedRecords,
-    and MessageTooLarge above decompressed.batch.max.bytes.
+    above it, raises TooLargeForEventLoop: call `admit` on a thread without `body_max`. Raises RejectedRecords for
+    invalid records, and MessageTooLarge for a batch above decompressed.batch.max.bytes.
     """
     header = read_client_batch(batch)
     limit = settings.decompressed_bytes_max

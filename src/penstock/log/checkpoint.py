@@ -29,7 +29,7 @@ FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
 _WRITTEN: Final = 0
 _SYNCED: Final = 2
-"""Index of the first of two slots for synced checkpoints; `_WRITTEN`: of the first of two for written checkpoints."""
+"""Index of the first of the two file slots for synced checkpoints; `_WRITTEN` is that of the written checkpoints."""
 
 
 @contextmanager
@@ -87,13 +87,13 @@ class CheckpointFile:
         self._path = f"{folder}/{FILE_NAME}"
         self._turns = array("q", (0, 0, 0))  # by kind
         self.has_failed = False
-        """Whether an fsync has failed: later fsyncs do not write the pages that the kernel dropped then."""
+        """Whether an fsync of this log has failed: the kernel may have dropped pages, which no later fsync would
+        write."""
 
     def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
-        """Returns the checkpoint valid in this boot; None if there is none, so that recovery must read the whole log.
-
-        `has_failed`: an fsync of this log failed, so the synced checkpoint is used, with the newest log start offset.
-        """
+        """Returns the checkpoint valid in this boot; None if there is none, so that recovery must read the whole
+        log. `has_failed` (an fsync of this log failed): returns the synced checkpoint, with the newest log start
+        offset."""
         data = self._disk.load(self._path)
         if data is None:
             return None
@@ -159,7 +159,7 @@ class HolesMarker:
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     is_unsynced: bool
-    """Whether the log's mark for offset gaps may not be durable yet; if False, `run` does nothing."""
+    """Whether the log's mark for offset gaps may still be lost at power loss; if False, `run` does nothing."""
 
     def run(self) -> None:
         if self.is_unsynced:  # the file first: a checkpoint with has_holes relies on it
@@ -177,9 +177,10 @@ class SyncTicket:
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     durable_stable_offset: int
-    """After the fsync, every transaction with records below this offset has ended, with a durable marker."""
+    """Offset below which, once the fsync is done, every transaction has ended with a durable marker."""
     marks_holes: bool = False
-    """Whether to mark the log as having offset gaps before the fsync, because the fsync covers its first gaps."""
+    """Whether to mark the log, before the fsync, as having offset gaps: its first gaps are among the fsynced
+    batches."""
 
     @property
     def end_offset(self) -> int:

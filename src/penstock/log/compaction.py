@@ -123,7 +123,8 @@ class Job:
                 segment.close()
 
     def _build_key_table(self, table: KeyTable) -> int:
-        """Fills the table with the last offset per key from `dirty_from` on; returns the offset where it stopped."""
+        """Fills the table with the last offset of each key, from `dirty_from` on. Returns `end_offset`, or the
+        offset of the first batch that was left out because the table was full."""
         transactions = self._new_transactions()
         for segment in self._segments_from(self.dirty_from):
             for header, batch in self._batches(segment, transactions):
@@ -298,7 +299,8 @@ class Job:
     def install(self, log: Log, result: Result, then: Callable[[Outcome], None] = ignore_outcome) -> None:
         """Schedules the replacement of the old segments by the new segments, as a disk job of the log.
 
-        `then` gets True, False if an old segment no longer exists, or an error. After TornLog do not use the log.
+        `then` is called with the outcome: True if the segments were replaced, False if an old segment no longer
+        exists, or an error. After the error TornLog the log must not be used.
         """
         wanted = [base for bases in result.replaced.values() for base in bases]
         first = -1
@@ -369,7 +371,8 @@ def _find_run(wanted: list[int], here: list[int]) -> int:
 def _end_transaction(
     header: BatchHeader, batch: Buffer, transactions: CleanedTransactions
 ) -> tuple[bool, AbortedTransaction | None]:
-    """Like CleanedTransactions.end, and keeps every control batch that is not a transaction marker."""
+    """Returns whether to keep a control batch, and the transaction that it aborts, if any (see
+    CleanedTransactions.end). A control batch that is not a transaction marker is always kept."""
     marker = read_marker(batch) if header.producer_id >= 0 else None
     return (True, None) if marker is None else transactions.end(header, marker)
 

@@ -42,7 +42,8 @@ class File(Protocol):
         """Appends all of `data`. If it raises StorageError, nothing was appended."""
 
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
-        """Returns up to `count` bytes from position `at`, fewer at end of file. Large reads may be memory maps."""
+        """Returns up to `count` bytes from position `at`, fewer at end of file; large reads may return memory
+        maps. Unless `blocking`, raises ColdRead if the bytes are not in the page cache."""
 
     def write_at(self, at: int, data: bytes) -> None:
         """Overwrites existing bytes in place; this needs no disk space."""
@@ -64,7 +65,7 @@ class Disk(Protocol):
         """Opens the file at `path`; creates it if it does not exist."""
 
     def spare_files(self) -> int:
-        """Returns how many more optional files may be opened; 0 if file descriptors are scarce."""
+        """Returns how many files may be opened for new logs and segments; 0 if file descriptors are scarce."""
 
     def names(self, path: str) -> list[str]:
         """Returns the sorted names of a folder's entries; an empty list if the folder does not exist."""
@@ -89,7 +90,8 @@ class Disk(Protocol):
 
 _REMOVE_ATTEMPTS: Final = 10
 CUT: Final = ".cut"
-"""Suffix of a temporary file: the truncated copy that will replace the file."""
+"""Suffix of the temporary copy that is made to truncate a file: the copy has the bytes to keep, and replaces the
+file."""
 TRASH: Final = "trash"
 """Folder of files that a background thread deletes."""
 _preadv: Final = os.preadv
@@ -124,10 +126,8 @@ def _as_storage_error(what: str) -> Iterator[None]:
 
 
 class _PageCacheWarmer:
-    """A callable that reads a range of a file into the page cache.
-
-    It duplicates the descriptor: the file may be closed, and its descriptor reused, before a thread calls it.
-    """
+    """A callable that reads a range of a file into the page cache. It duplicates the file descriptor: the file may
+    be closed, and its descriptor reused, before a thread calls the warmer."""
 
     __slots__ = ("_at", "_count", "_fd")
 

@@ -83,7 +83,7 @@ class LogFiles:
         self._is_sync_needed_by_compaction = settings.compacted and self.durable_stable_offset < checkpoint.synced_to
 
     def _initial_stable_offset(self) -> int:
-        """Returns the initial `durable_stable_offset`; 0 if a transaction marker may not be durable yet."""
+        """Returns the initial `durable_stable_offset`; 0 if power loss could still remove a transaction marker."""
         if self.checkpoint.synced_to < self.end_offset:
             known = self.producers.by_id.values()
             return 0 if any(found.is_transactional for found in known) else self.checkpoint.synced_to
@@ -101,8 +101,7 @@ class LogFiles:
     # -- leader epochs
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records the start offset of a leader epoch; saved with the next checkpoint that covers a batch of the
-        epoch."""
+        """Records the start offset of a leader epoch in memory; a checkpoint saves it once the epoch has a batch."""
         if self.epochs.assign(epoch, start_offset):
             self.epochs_unsaved = True
 
@@ -126,7 +125,8 @@ class LogFiles:
     # -- checkpoints
 
     def save_checkpoint(self) -> None:
-        """Writes the checkpoint to be used if the process is killed; also schedules a producer snapshot when due."""
+        """Writes the checkpoint for a process crash. Every SNAPSHOT_BYTES of appends, also schedules a producer
+        snapshot."""
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
@@ -140,10 +140,11 @@ class LogFiles:
         self.checkpoint = checkpoint
 
     def mark_holes(self) -> None:
-        """Records that the log will have offset gaps, so that recovery does not take them for damage.
+        """Marks the log as having offset gaps, so that recovery does not take the gaps for damage.
 
-        The record survives a crash of the process, not power loss: before segments below the durable end offset are
-        removed, a HolesMarker must run on a thread. A gap before newly appended batches only needs the next fsync.
+        The mark survives a crash of the process, but not power loss. So before segments below the durable end offset
+        are removed, a HolesMarker must run on a thread. For a gap at the log end, the next fsync makes the mark
+        durable.
         """
         if not self.checkpoint.has_holes:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"")
@@ -153,7 +154,7 @@ class LogFiles:
             raise StorageError(f"{self.folder}: the disk is too full to record offset gaps; free disk space")
 
     def _holes_marker(self) -> HolesMarker:
-        """Returns a HolesMarker, which makes the record written by `mark_holes` survive power loss."""
+        """Returns a HolesMarker, which makes the mark set by `mark_holes` survive power loss."""
         is_unsynced = not self._are_holes_synced
         return HolesMarker(self.disk, self.folder, self.checkpoint_file, self.checkpoint, is_unsynced)
 
@@ -200,10 +201,8 @@ class LogFiles:
         return bool(self._unsynced) or self._is_sync_needed_by_compaction
 
     def begin_sync(self) -> SyncTicket:
-        """Returns a ticket: run it as a job of `io`, which fsyncs on a thread, then pass it to `end_sync`.
-
-        Raises StorageError if an earlier fsync failed: only recovery can determine which batches are on the disk.
-        """
+        """Returns a ticket: run it as a job of `io`, which fsyncs on a thread, then pass it to `end_sync`. Raises
+        StorageError if an earlier fsync failed: only recovery can determine which batches are on the disk."""
         if self.checkpoint_file.has_failed:
             raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to recover the log")
         segments = (*self._unsynced, self.segments[-1])

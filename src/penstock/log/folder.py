@@ -63,7 +63,7 @@ class LogFolder:
         return frozenset(path for path in list(self._made) if self.is_lost(path))
 
     def find_failed(self) -> frozenset[str]:
-        """Returns the paths of logs whose fsync failed in an earlier process, which may have lost batches."""
+        """Returns the paths of logs that may have lost batches, because an fsync failed in an earlier process."""
         return frozenset(path for path in list(self._made) if FAILED_SYNC_FILE in self.disk.names(path))
 
     def make(self, paths: Iterable[str]) -> None:

@@ -46,7 +46,8 @@ class LastRun:
         self._note(ended=True)
 
     def _note(self, *, ended: bool) -> None:
-        """Writes this process's state in place, which works on a full disk. A torn write is read as power loss."""
+        """Writes that this process is running or, if `ended`, was shut down cleanly. Overwrites the file in place,
+        which works on a full disk; `_read` takes a torn write for a power loss."""
         note = {"boot_id": self._boot_id, "ended": ended, "doubtful": self._is_loss_unreported}
         with closing(self._disk.open(_FILE)) as file:
             is_new = file.size < _BYTES
@@ -59,7 +60,8 @@ class LastRun:
 
 
 def _read(data: bytes | None) -> _Note | None:
-    """Returns the file's content; None if no process has run here. An unreadable file means unreported power loss."""
+    """Parses the content of the last-run file. Returns None if the content is missing or empty: no process has run
+    on this data folder. Returns a note with an unreported power loss if the content is unreadable."""
     if not data or not data.strip(b"\0"):
         return None  # no process has run here, or it only created the file
     try:

@@ -124,7 +124,7 @@ class Log(TruncatableLogFiles):
 
         Skips the checks for producers' batches; the batch has no sequence, and may start a transaction of a producer
         here. `marker`: the content of a transaction marker; if None, it is read from the batch. `any_size`: do not
-        check max.message.bytes, because the messages passed that check when they arrived. Raises MessageTooLarge,
+        check max.message.bytes, for a copy of messages that were accepted before. Raises MessageTooLarge,
         InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
         header = read_header(batch)
@@ -145,9 +145,7 @@ class Log(TruncatableLogFiles):
 
     def append_replica(self, data: Buffer, now_ms: int) -> None:
         """Appends batches fetched from the leader, with the leader's offsets and epochs (a follower's append).
-
-        Raises CorruptMessage for a damaged batch, StorageError for wrong offsets; earlier batches stay appended.
-        """
+        Raises CorruptMessage for a damaged batch, StorageError for wrong offsets; earlier batches stay appended."""
         view = memoryview(data)
         for at, header in batches(data):
             check_batch(data, at, header)
@@ -239,7 +237,7 @@ class Log(TruncatableLogFiles):
             )
 
     def _check_times(self, base_ms: int, latest_ms: int, now_ms: int) -> None:
-        """Raises InvalidTimestamp if the producer's clock is too far off."""
+        """Raises InvalidTimestamp if a timestamp is farther from `now_ms` than message.timestamp.*.max.ms allows."""
         settings = self.settings
         if latest_ms - now_ms > settings.timestamp_after_max_ms:
             raise InvalidTimestamp(
@@ -253,7 +251,8 @@ class Log(TruncatableLogFiles):
             )
 
     def _check_gap(self, header: BatchHeader, now_ms: int) -> None:
-        """Accepts an offset gap, left by compaction on the leader; raises StorageError if offsets overlap."""
+        """Checks a fetched batch that does not start at the log end offset. Accepts an offset gap before the
+        batch, left by compaction on the leader; raises StorageError if the batch starts below the log end offset."""
         if header.base_offset < self.end_offset:
             raise StorageError(
                 f"{self.folder} ends at offset {self.end_offset}, but the leader sent offset {header.base_offset}"
@@ -318,19 +317,15 @@ class Log(TruncatableLogFiles):
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns the last stable offset: every transaction below it has its marker below the high watermark.
-
-        Ignores transactions whose records retention has deleted.
-        """
+        Ignores transactions whose records retention has deleted."""
         first = self.producers.open.first_unstable_offset(high_watermark)
         if first is None or first >= high_watermark:
             return high_watermark
         return min(high_watermark, max(first, self.start_offset))
 
     def aborted_between(self, first: int, end: int) -> list[AbortedTransaction]:
-        """Returns aborted transactions with records between two offsets, sorted by first offset.
-
-        `end` must not exceed the last stable offset: transactions above it may still be aborted.
-        """
+        """Returns aborted transactions with records between two offsets, sorted by first offset. `end` must not
+        exceed the last stable offset: transactions above it may still be aborted."""
         if first > self.newest_abort:
             return []
         lists = (segment.aborted for segment in self.segments_from(first))

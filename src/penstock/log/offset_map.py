@@ -18,7 +18,8 @@ class KeyTable:
         self._table.note(columns.body, columns.key_at, columns.key_len, columns.offsets)
 
     def mask(self, columns: Columns, drop_tombstones: bool) -> bytearray:
-        """Returns a byte per record: 1 to keep it as the last record of its key; 0 if it has no key, as in Kafka."""
+        """Returns a byte per record: 1 if the table has no later record of its key, else 0. Records without a key
+        get 0, as in Kafka; with `drop_tombstones`, so do tombstones."""
         return self._table.mask(
             columns.body, columns.key_at, columns.key_len, columns.value_len, columns.offsets, drop_tombstones
         )

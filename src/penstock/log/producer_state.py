@@ -73,7 +73,7 @@ class ProducerSnapshot(NamedTuple):
 
     by_id: Mapping[int, Producer]
     ended: Sequence[tuple[int, int]]
-    """First offset and marker offset of each ended transaction whose marker may not be committed yet."""
+    """First offset and marker offset of each ended transaction whose marker is possibly not committed yet."""
 
     def encode(self) -> bytes:
         """Returns the snapshot file's bytes, with a checksum."""

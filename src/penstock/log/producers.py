@@ -31,7 +31,8 @@ PRODUCER_IDS_MAX: Final = 10_000
 EVICTION_SCAN: Final = 2048
 """Number of producers that one eviction scans: bounds the time that it takes."""
 EVICTION_SHIFT: Final = 4
-"""Sets the fraction of scanned producers that an eviction removes, idle longest first: one in 2^EVICTION_SHIFT."""
+"""An eviction removes one in 2^EVICTION_SHIFT of the scanned producers without open transactions: those idle
+longest."""
 BUMPED: Final = 2
 """Lowest transaction version in which every transaction marker has a new producer epoch (KIP-890)."""
 
@@ -59,7 +60,7 @@ class Producers:
         self.limit = limit
         """Maximum number of producers; above it, the producers idle longest are evicted, as if they had expired."""
         self._candidates: list[int] | tuple[()] = ()
-        """Ids of the producers that the next evictions scan, in reverse order."""
+        """Ids of the producers that the next evictions scan, starting at the end of the list."""
         self.open = OpenTransactions()
         self._refused: dict[ProducerKey, Refused] = {}
         """Rejected batches that are expected to be retried, by producer id and epoch."""
@@ -69,7 +70,8 @@ class Producers:
     # -- validation
 
     def check(self, header: BatchHeader, may_begin: bool = False) -> SentBatch | None:
-        """Returns None if a producer's batch may be appended; if it is a duplicate, the batch appended first.
+        """Returns None if a producer's batch may be appended; if it is a duplicate, returns the batch that it
+        repeats.
 
         `may_begin`: the coordinator has verified that this partition is in the producer's transaction (KIP-890).
         Raises OutOfOrderSequence, InvalidProducerEpoch or InvalidTxnState as Kafka does.
@@ -126,14 +128,15 @@ class Producers:
             self._refused[key] = Refused(header.base_sequence, type(error))
 
     def _next_of(self, key: ProducerKey) -> int:
-        """Returns the sequence expected next of a producer; NO_SEQUENCE if the producer has none in this epoch."""
+        """Returns the sequence expected of a producer's next batch; NO_SEQUENCE without a batch in this epoch."""
         producer = self.by_id.get(key.producer_id)
         if producer is None or producer.epoch != key.epoch or not producer.window:
             return NO_SEQUENCE
         return producer.next_sequence
 
     def _check_refused(self, header: BatchHeader, expected: int) -> None:
-        """Raises the error of a rejected, not yet retried batch if this batch is later. `expected`: next sequence."""
+        """Raises the error of the producer's rejected batch if that batch must be retried before this one.
+        `expected`: the producer's next sequence; a rejected batch below it was already retried."""
         key = ProducerKey(header.producer_id, header.producer_epoch)
         refused = self._refused.get(key)
         if refused is None:
@@ -251,10 +254,9 @@ class Producers:
     # -- expiry
 
     def _evict(self) -> None:
-        """Evicts the producers idle longest, except producers with open transactions, which could then never end.
-
-        Scans EVICTION_SCAN producers in order of first append. `_check_producer_limit` ensures one to evict.
-        """
+        """Evicts the producers idle longest of the next EVICTION_SCAN producers, except producers with open
+        transactions, which could then never end. `_check_producer_limit` has ensured that some producer has no
+        open transaction."""
         by_id = self.by_id
         for _ in range(2 + len(by_id) // EVICTION_SCAN):
             if not self._candidates:
@@ -271,9 +273,7 @@ class Producers:
 
     def shift_clock(self, by_ms: int, now_ms: int) -> None:
         """Adjusts all last-seen times by `by_ms` after the wall clock was set, so that idle times stay the same.
-
-        Also shifts producers seen since the clock was set; at worst they expire later.
-        """
+        Also shifts producers seen since the clock was set; at worst they expire later."""
         for known, producer in self.by_id.items():
             if by_ms > 0 or producer.last_seen_ms > now_ms:
                 self.by_id[known] = producer._replace(last_seen_ms=producer.last_seen_ms + by_ms)
@@ -291,7 +291,8 @@ class Producers:
         return len(gone)
 
     def forget_transactions(self) -> None:
-        """Closes all transactions, because their records are lost and it is unknown which were open."""
+        """Treats all open transactions as ended, because batches that may contain their markers are gone from the
+        log."""
         self.open = OpenTransactions()
         for known, producer in self.by_id.items():
             if producer.first_offset >= 0:

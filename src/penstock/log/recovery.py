@@ -113,9 +113,7 @@ def open_log(
 
 def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
     """Rewrites the tail of the log from the offset `trusted` on and fsyncs it, if an fsync of the log failed.
-
-    Pages that an fsync failed to write count as clean in the page cache: no later fsync would write them.
-    """
+    Pages that an fsync failed to write count as clean in the page cache: no later fsync would write them."""
     if FAILED_SYNC_FILE not in names:
         return
     for segment in log.segments_from(trusted):
@@ -288,8 +286,8 @@ class _TailReader:
         return epochs
 
     def _agree(self, epochs: LeaderEpochCache, trusted: int) -> bool:
-        """Returns whether the epochs match the first and the last trusted batch. The epoch file is never fsynced:
-        after power loss it may be old, and trimmed batches may be back."""
+        """Returns whether `epochs` has the leader epochs of the first and the last batch below the recovery point.
+        The epoch file is never fsynced, so after power loss it may be outdated."""
         start = max(self._start_offset, self._segments[0].base_offset)
         if start >= trusted:
             return True

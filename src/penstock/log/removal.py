@@ -17,7 +17,8 @@ class TornLog(StorageError):
 
 
 class TruncatableLogFiles(LogFiles):
-    """Log files whose segments can be removed: at once from reads; jobs of `io` delete the files later."""
+    """Log files whose segments can be removed. Readers no longer see a removed segment; jobs of `io` delete its
+    files."""
 
     # -- trim at the log start offset
 
@@ -56,7 +57,8 @@ class TruncatableLogFiles(LogFiles):
         self._forget_unsynced()
 
     def _schedule_removal(self, gone: Collection[Segment]) -> None:
-        """Schedules deletion of detached segments' files, after queued jobs: these may have to write a snapshot."""
+        """Schedules the deletion of detached segments' files after all queued jobs, so that a queued producer
+        snapshot is written before the batches are deleted."""
         snapshots = self._snapshots
 
         def begin() -> Work:
@@ -76,10 +78,12 @@ class TruncatableLogFiles(LogFiles):
     def drop_segments(
         self, bases: Collection[int], now_ms: int, then: Callable[[Outcome], None] = ignore_outcome
     ) -> None:
-        """Removes the closed segments with these base offsets, which leaves offset gaps. `then` gets the bytes freed.
+        """Removes the closed segments with these base offsets, which leaves offset gaps. `then` gets the bytes freed,
+        or an error; it is not called if there is nothing to remove.
 
-        Their records must be committed and fsynced. Keeps the first segment (log start offset), and segments whose
-        markers abort a transaction of an earlier segment: without the marker its records would become visible.
+        The segments' records must be committed and fsynced. Keeps the log's first segment, and every segment with an
+        abort marker of a transaction that began in an earlier segment: without the marker, its records become
+        visible.
         """
         gone: list[Segment] = []
 
@@ -120,9 +124,7 @@ class TruncatableLogFiles(LogFiles):
 
     def begin_replacement(self, first: int, count: int, end_offset: int) -> Work:
         """Prepares to replace `count` segments from index `first` on, which end before the offset `end_offset`.
-
-        Returns the work to run on a thread before the replacement. `end_replacement` must be called afterwards.
-        """
+        Returns the work to run on a thread before the replacement. `end_replacement` must be called afterwards."""
         self.mark_holes()
         for segment in self.segments[first : first + count]:
             segment.open_all()  # these names will soon be the new files
@@ -140,7 +142,8 @@ class TruncatableLogFiles(LogFiles):
         return prepare
 
     def end_replacement(self, first: int, count: int, fresh: list[Segment] | None, clean_to: int) -> None:
-        """Replaces `count` segments from index `first` on by `fresh`, which is None if compaction failed."""
+        """Replaces `count` segments from index `first` on by `fresh`. If `fresh` is None (compaction failed),
+        keeps them."""
         self._are_segments_pinned = False
         if fresh is None:
             return
@@ -158,11 +161,9 @@ class TruncatableLogFiles(LogFiles):
     # -- truncation: waits for the disk; the caller must have exclusive access to the log
 
     def truncate(self, offset: int, now_ms: int) -> None:
-        """Removes all batches from `offset` on; a follower does this after epoch divergence. Waits for the disk.
-
-        Also removes a batch that contains `offset`. Raises StorageError if nothing was changed, TornLog if the log
-        must not be used any more.
-        """
+        """Removes all batches from `offset` on, and a batch that contains `offset`; a follower does this after
+        epoch divergence. Waits for the disk. Raises StorageError if nothing was changed, TornLog if the log must
+        not be used any more."""
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:

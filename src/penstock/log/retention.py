@@ -32,7 +32,8 @@ def enforce(log: Log, now_ms: int, limit: int) -> int:
 
 
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """Whether a segment's latest timestamp (if it has none, when this process opened it) is beyond `retention_ms`."""
+    """Whether a segment's latest timestamp is more than `retention_ms` before `now_ms`. A segment without
+    timestamps counts from the time when this process opened it."""
     latest_ms = segment.latest_ms
     known_ms = latest_ms if latest_ms >= 0 else segment.created_ms
     return retention_ms >= 0 and 0 <= known_ms < now_ms - retention_ms

@@ -92,9 +92,7 @@ class Segment:
         self, position: int, size: int, base: int, last: int, timestamp_ms: int, index_interval_bytes: int
     ) -> None:
         """Updates the index and the segment's timestamps for a batch that was appended to `file`, or is recovered.
-
-        The batch has the offsets `base` to `last`; `timestamp_ms` is its latest timestamp.
-        """
+        The batch has the offsets `base` to `last`; `timestamp_ms` is its latest timestamp."""
         latest_ms = self._latest_ms
         if latest_ms is None:
             latest_ms = self.latest_ms
@@ -200,9 +198,7 @@ class Segment:
 
     def headers(self, position: int = 0, blocking: bool = True) -> Iterator[tuple[int, BatchHeader]]:
         """Yields file position and header of every whole batch from `position` on. Stops before a truncated batch.
-
-        Raises ColdRead if the bytes are not in the page cache, unless `blocking`.
-        """
+        Raises ColdRead if the bytes are not in the page cache, unless `blocking`."""
         size = self.size
         while position + HEADER_BYTES <= size:
             chunk = self.file.read(position, _SCAN_BYTES_LARGE, blocking)
@@ -223,7 +219,8 @@ class Segment:
             yield at, header, self.file.read(at, header.size_bytes)
 
     def headers_from_time(self, timestamp_ms: int, blocking: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """Like `headers`, from a position before which all timestamps are older than `timestamp_ms`."""
+        """Yields file position and header of every whole batch, from a position before which all timestamps are
+        older than `timestamp_ms`. Unless `blocking`, raises ColdRead as `headers` does."""
         entry = self.index.before_time(timestamp_ms)
         return self.headers(entry.position if entry else 0, blocking)
 

@@ -21,7 +21,8 @@ from penstock.log.setting_table import (
 MEMORY_RETENTION_BYTES: Final = 64 << 20
 """Default of retention.bytes for a memory topic that does not set it."""
 COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
-"""Maximum segment bytes of companion logs for delayed messages: small, as active segments are not reclaimed."""
+"""Maximum segment size, in bytes, of a companion log for delayed messages: small, as active segments are not
+compacted."""
 FLUSH_INTERVALS: Final = ("flush.messages", "flush.ms")
 """Names of Kafka's flush settings: if a topic sets one, its messages are fsynced before they are acknowledged."""
 MEMORY_SEGMENTS: Final = 8
@@ -135,7 +136,8 @@ class LogSettings:
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
         """Parses and checks the given values; other settings get their defaults. Raises InvalidConfig.
 
-        `running`: the topic exists, and a broker default may have changed: conflicts are adjusted, not rejected.
+        `running`: whether the topic already exists. Conflicting settings, which a changed broker default can cause,
+        are then adjusted; otherwise they raise InvalidConfig.
         """
         parsed = LOG_SETTINGS.parse({name: text for name, text in values.items() if name in LOG_SETTINGS.by_name})
         policy = parsed["cleanup.policy"]

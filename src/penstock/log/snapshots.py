@@ -66,9 +66,7 @@ class Snapshots:
         limit: int = PRODUCER_IDS_MAX,
     ) -> Producers:
         """Returns the state of at most `limit` producers at `end_offset`. Deletes damaged and later snapshots.
-
-        Rebuilds the aborted lists of the segments for markers at or after the offset `aborted_known_to`.
-        """
+        Rebuilds the segments' aborted lists for markers at or after the offset `aborted_known_to`."""
         start, producers = self._newest(segments, end_offset, limit, remove=True)
         aborted = _replay(segments, producers, start, now_ms)
         known_to = min(aborted_known_to, end_offset)
@@ -86,10 +84,8 @@ class Snapshots:
         return producers
 
     def ensure(self, offset: int, bases: Sequence[int], now_ms: int, limit: int) -> bool:
-        """Writes a durable snapshot at `offset`, where a segment begins; returns False on a full disk.
-
-        Runs on a thread: opens the earlier segments, which begin at `bases`, a second time.
-        """
+        """Writes a durable snapshot at `offset`, where a segment begins; returns False on a full disk. Runs on a
+        thread: opens the earlier segments, which begin at `bases`, a second time."""
         known = max((known for known in self.offsets() if known <= offset), default=0)
         first = max(0, bisect_right(bases, known) - 1)
         segments = [Segment(self._disk, self._folder, base) for base in bases[first:]]

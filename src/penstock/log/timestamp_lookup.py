@@ -27,7 +27,8 @@ class Candidate(NamedTuple):
     start_offset: int
 
     def find(self, max_bytes: int) -> TimestampAndOffset | None:
-        """Returns the first matching record, or None. Raises MessageTooLarge. May be called on a thread."""
+        """Returns the batch's first record at or after the timestamp, or None. May be called on a thread. Raises
+        MessageTooLarge if the decompressed batch exceeds `max_bytes`."""
         columns = decode_columns(self.batch, max_bytes)
         in_time = kernel.active.match_ints(columns.timestamps, None, _GREATER_OR_EQUAL, self.timestamp_ms)
         in_log = kernel.active.match_ints(columns.offsets, None, _GREATER_OR_EQUAL, self.start_offset)
@@ -41,10 +42,8 @@ class Candidate(NamedTuple):
 
 
 def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) -> Iterator[Candidate | None]:
-    """Yields batches below the offset `limit` that may contain the first record at or after a timestamp.
-
-    Sometimes yields None, so that other tasks can run. Raises ColdRead for uncached bytes, unless `blocking`.
-    """
+    """Yields batches below the offset `limit` that may contain the first record at or after a timestamp. Sometimes
+    yields None, so that other tasks can run. Raises ColdRead for uncached bytes, unless `blocking`."""
     seen = 0
     for segment in list(log.segments):
         if segment.latest_ms < timestamp_ms:
@@ -67,9 +66,7 @@ def latest_timestamp(log: Log) -> int:
 
 def find_time(log: Log, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
     """Returns timestamp and offset of the first record at or after a timestamp, below the offset `limit`, or None.
-
-    If the batch is too large to decompress on the event loop, returns the batch's first offset.
-    """
+    If the batch is too large to decompress on the event loop, returns the batch's first offset."""
     for candidate in candidates(log, timestamp_ms, limit, blocking=True):
         if candidate is None:
             continue

@@ -22,10 +22,8 @@ class AbortedTransaction(NamedTuple):
 
 
 class OpenTransactions:
-    """First offsets of open transactions, and of ended transactions whose markers may not be committed yet.
-
-    An ended transaction holds back the last stable offset until the high watermark has passed its marker.
-    """
+    """First offsets of open transactions, and of ended transactions whose markers are possibly not committed yet.
+    An ended transaction holds back the last stable offset until the high watermark has passed its marker."""
 
     __slots__ = ("_ended", "_first")
 
@@ -39,7 +37,7 @@ class OpenTransactions:
 
     @property
     def ended(self) -> list[tuple[int, int]]:
-        """First offset and marker offset of each ended transaction whose marker may not be committed yet."""
+        """First offset and marker offset of each ended transaction whose marker is possibly not committed yet."""
         return list(self._ended)
 
     @property
@@ -116,7 +114,8 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Returns whether to keep a marker, and the transaction that it aborts (None if no batch of that is left)."""
+        """Returns whether to keep a transaction marker, and the transaction that the marker aborts. That is None
+        for a commit marker, and for a transaction that has no batch left in the log."""
         self._advance_to(header.last_offset)
         has_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)

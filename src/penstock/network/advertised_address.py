@@ -1,4 +1,4 @@
-"""The advertised address, which clients and other brokers connect to, and the settings that show it."""
+"""The address that a broker advertises to clients and other brokers, and its read-only identity settings."""
 
 import logging
 from pathlib import Path
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def identity_settings(
     node_id: int, listen: Address, advertised: Address, http: Address, data_dir: Path
 ) -> dict[str, str]:
-    """Returns the broker's id, addresses and data folder as read-only settings."""
+    """Returns the broker's id, addresses and data folder under the names of Kafka's broker settings."""
     return {
         NODE_ID: str(node_id),
         BROKER_ID: str(node_id),
@@ -32,7 +32,7 @@ def identity_settings(
 
 
 def advertised_address(advertise: Address | None, listen: Address) -> Address:
-    """Returns the --advertise (or --listen) address, replaced by a guess if clients cannot connect to it.
+    """Returns `advertise` or, if None, `listen`. A host that clients cannot connect to is replaced by a guess.
 
     >>> str(advertised_address(None, Address.parse("127.0.0.1:9092")))
     '127.0.0.1:9092'

@@ -6,8 +6,8 @@ from collections.abc import Callable
 class ReceiveBudget:
     """Bounds the memory of requests that are partly received or await their response.
 
-    Only received bytes count: an announced length costs nothing. Above the limit, reading pauses on connections with
-    a large request until other requests finish. The oldest request is always read, so that one makes progress.
+    Only received bytes count, not the announced length. Above the limit, connections that receive a large request are
+    not read until other requests finish, except the connection of the oldest request: one request always progresses.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -23,8 +23,8 @@ class ReceiveBudget:
         return bool(self._waiting)
 
     def open(self, resume: Callable[[], None]) -> "Reservation":
-        """Opens a reservation for one request. If `charge` returns False, `resume` is called when reading may
-        continue."""
+        """Opens a reservation for one request. If its `charge` has returned False, `resume` is called as soon as
+        the connection may be read further."""
         reservation = Reservation(self, resume)
         self._reservations[reservation] = None
         return reservation
@@ -51,7 +51,7 @@ class ReceiveBudget:
 
 
 class Reservation:
-    """The bytes that one request takes from a budget."""
+    """The bytes that one request takes from a ReceiveBudget."""
 
     __slots__ = ("_budget", "held_bytes", "resume")
 
@@ -61,7 +61,7 @@ class Reservation:
         self.resume = resume
 
     def charge(self, count: int) -> bool:
-        """Adds received bytes to the reservation; returns whether the connection may read more now."""
+        """Adds `count` received bytes to the reservation; returns whether its connection may be read further now."""
         return self._budget.charge(self, count)
 
     def close(self) -> None:

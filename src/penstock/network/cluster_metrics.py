@@ -15,11 +15,11 @@ from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
 LAGS_MAX: Final = 100
-"""Maximum number of followers whose lag is exported, the largest lags first; bounds the size of a scrape."""
+"""Maximum number of followers whose lag is exported, those with the largest lags: bounds the size of a scrape."""
 
 
 class Lag(NamedTuple):
-    """How many messages a follower is behind its leader."""
+    """A follower of a partition, and how many messages it is behind the leader."""
 
     messages: int
     partition: Partition

@@ -1,4 +1,4 @@
-"""State flags of a Kafka connection as bits, so that one test tells whether the connection may handle requests."""
+"""State flags of a Kafka connection in one integer: one test tells whether the connection may handle requests."""
 
 from typing import Final
 

@@ -14,7 +14,7 @@ STATES: Final = ("loading", "failed", "offline", "paused")
 
 
 class CoordinatorMetrics:
-    """Collects metrics of the coordinators' state machines at scrape time."""
+    """Collects the metrics of this broker's coordinators at scrape time."""
 
     def __init__(self, sets: Mapping[str, RuntimeSet[Any]], image: Callable[[], ClusterImage]) -> None:
         self._sets = sets

@@ -10,11 +10,11 @@ from penstock.broker.delays.stats import BOUNDS_MS
 from penstock.network.exposition import ITEMS_PER_SLICE
 
 TOPICS_MAX: Final = 1000
-"""Maximum number of topics with their own metrics; bounds the size of a scrape."""
+"""Maximum number of topics that have their own metrics: bounds the size of a scrape."""
 
 
 class DelayMetrics:
-    """Collects metrics of the delay state machines at scrape time."""
+    """Collects the metrics of delayed messages at scrape time."""
 
     def __init__(self, delay_partitions: DelayPartitions) -> None:
         self._delay_partitions = delay_partitions

@@ -1,7 +1,7 @@
-"""Prometheus text format (0.0.4), written in pieces so that a large scrape does not block the event loop.
+"""Prometheus text format (0.0.4), produced in pieces so that a large scrape does not block the event loop.
 
-A broker with 10,000 topics has more than 30,000 samples. Collectors yield None wherever the event loop may run other
-work, and text is produced in pieces of `SAMPLES_MAX` lines.
+A broker with 10,000 topics has more than 30,000 samples. A collector yields None where the scrape may pause, and the
+text is produced in pieces of at most `SAMPLES_MAX` lines.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
 SAMPLES_MAX: Final = 200
-"""Maximum number of lines per piece of text; writing them takes about a millisecond."""
+"""Maximum number of sample lines that are formatted before the event loop runs: about a millisecond of work."""
 ITEMS_PER_SLICE: Final = 200
-"""Number of partitions, queues etc. that a collector scans before it yields None."""
+"""Number of items, such as partitions, that a collector scans before it yields None to let the event loop run."""
 
 
 class LargeGauge(NamedTuple):
-    """A metric family with thousands of samples, generated while they are written and never all in memory."""
+    """A metric family with thousands of samples, which are generated one by one while the text is written."""
 
     name: str
     documentation: str
@@ -31,7 +31,7 @@ class Collector(Protocol):
 
 
 def text_pieces(metrics: Iterable[Metric | LargeGauge | None]) -> Iterator[bytes]:
-    """Yields the text of the metrics in pieces, which may be empty. The event loop may run between two pieces."""
+    """Yields the text of the metrics in pieces, of which some are empty. The caller may pause after each piece."""
     for metric in metrics:
         if metric is None:
             yield b""

@@ -27,22 +27,16 @@ from penstock.network.response_head import CONTINUE, connection_line, head
 logger = logging.getLogger(__name__)
 
 SLICE_S: Final = 0.005
-"""Seconds for which one connection may parse and answer pipelined requests before other connections run.
-
-A request is never interrupted, so a time slice may exceed this by one request.
-"""
+"""Seconds for which one connection may parse and answer pipelined requests before other connections run. A request
+is never interrupted, so a time slice may last longer by one request."""
 PIPELINED_MAX: Final = 32
-"""Maximum number of pipelined requests that wait for an earlier request; at this number, reading pauses.
-
-Reading also pauses when the bodies of waiting requests together exceed the largest allowed body.
-"""
+"""Number of requests waiting behind an unanswered request at which reading from the connection pauses. Reading
+also pauses when the bodies of the waiting requests reach BODY_BYTES_MAX together."""
 IDLE_S: Final = 75.0
-"""Seconds after which a connection is closed if it is idle or its request has not arrived completely.
-
-Longer than the default idle timeout of load balancers.
-"""
+"""Seconds after which a connection is closed if it is idle, or if a request has begun but not arrived completely.
+Longer than the default idle timeout of load balancers."""
 SURPLUS_MAX: Final = 100
-"""Maximum number of connections beyond the connection limit that still get one response; more are closed at once."""
+"""Maximum number of connections above the connection limit that get a response; any more are aborted at once."""
 SURPLUS_IDLE_S: Final = 5.0
 RECEIPT_S: Final = 0.02
 RECEIPTS_MAX: Final = 100
@@ -53,16 +47,16 @@ _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
 
 
 class _PendingRequest(NamedTuple):
-    """A request and how its response is to be sent."""
+    """A request that is not answered yet, and how its response is sent."""
 
     request: HttpRequest
     keeps_alive: bool
     is_old: bool
-    """Whether the request is HTTP/1.0, where the response must announce keep-alive."""
+    """Whether the request is HTTP/1.0, where a response that keeps the connection open must announce that."""
     response: HttpResponse | None = None
-    """The error response for a malformed request; None for a request still to be handled."""
+    """The error response to a malformed request; None if a handler answers the request."""
     reservation: Reservation | None = None
-    """The part of the memory budget that a large body takes; None for a small body."""
+    """Memory reserved in the memory budget for a large body; None for a small body."""
 
     def release(self) -> None:
         if self.reservation is not None:
@@ -70,19 +64,19 @@ class _PendingRequest(NamedTuple):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection; answers its requests in order."""
+    """One client connection; answers requests in the order of their arrival."""
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._answer = listener.answer
         self._is_surplus = False
-        """Whether the connection is beyond the connection limit: it gets one response and is closed."""
+        """Whether the connection is above the connection limit: it gets one response and is then closed."""
         self._idle_s = IDLE_S
         self._body: LargeBody | None = None
-        """The large body that is being received, if any."""
+        """The large request body that is being received; None if there is none."""
         self._reader = RequestReader(self, listener.kafka)
         self._unparsed: bytes | memoryview = b""
-        """Received bytes that are left for the next time slice."""
+        """Received bytes that the next time slice parses."""
         self._slice_ends_s = 0.0
         self._is_slice_over = False
         self._next_slice: asyncio.Handle | None = None
@@ -91,19 +85,19 @@ class HttpConnection(asyncio.Protocol):
         self._queued_bytes = 0
         self._waiting: asyncio.Future[HttpResponse] | None = None
         self._current: _PendingRequest | None = None
-        """The request that is being answered, if any."""
+        """The request whose response is awaited; None if there is none."""
         self._idle: asyncio.TimerHandle | None = None
         self._last_active_s = 0.0
         self._request_began_s = 0.0
-        """Event-loop time when the request that is being received began; 0 if there is none."""
+        """Event-loop time at which the request began that is being received; 0 if no request is being received."""
         self._is_write_paused = False
         """Whether writing is paused: the client reads responses more slowly than they are written."""
         self._is_paused = False
         self._is_ending = False
-        """Whether the connection closes after the last response; further received bytes are ignored."""
+        """Whether the connection closes after the pending responses; bytes received from now on are ignored."""
         self._owes_continue = False
         self._unconfirmed: UnconfirmedResponses | None = None
-        """Written responses with `on_lost` that the client may not have received; None until there is one."""
+        """Written responses that the client may not have received; None if no response had an `on_lost` callback."""
         self._has_disconnected = False
 
     # -- called by the transport
@@ -119,8 +113,8 @@ class HttpConnection(asyncio.Protocol):
         self._idle = self._loop.call_later(self._idle_s, self._check_idle)
 
     def _refuse(self, transport: asyncio.Transport, is_scarce: bool) -> None:
-        """Refuses a connection above the limit: its requests get a 503. Closes it at once if it is one of too many
-        such connections, or if `is_scarce` (few file descriptors are left)."""
+        """Refuses a connection above the limit: its request gets a 503. Aborts the connection at once if more than
+        SURPLUS_MAX such connections are open, or if `is_scarce` (few file descriptors are left)."""
         self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
         self._answer = self._listener.answer_surplus
         self._listener.refused("too_many_http")
@@ -142,10 +136,10 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.cancel()
 
     def eof_received(self) -> bool:
-        """Cancels the waiting request: a client that closes its side has disconnected.
+        """Cancels the request in progress: a client that closes its sending side counts as disconnected.
 
-        Returns True, which keeps the transport open, while it is unknown whether the last response was received: a
-        client that closed its connection before the response arrived answers it with a reset.
+        Returns True, which keeps the transport open, until it is known whether the client received the last response.
+        If the client had closed its socket before the response arrived, its kernel answers with a reset.
         """
         self._has_disconnected = True
         if self._waiting is not None:
@@ -166,7 +160,7 @@ class HttpConnection(asyncio.Protocol):
             self._loop.call_later(RECEIPT_S, self._await_receipt, times - 1)
 
     def _check_idle(self) -> None:
-        """Closes the connection if it is idle, else schedules the next check; there is no timer per request."""
+        """Closes the connection if it has been idle for too long; otherwise schedules the next check."""
         left_s = (self._request_began_s or self._last_active_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_write_paused and self._transport is not None:
             self._has_disconnected = True  # it does not read the rest of its response
@@ -181,7 +175,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def stop(self) -> None:
-        """Closes the connection, unless a request is being received or awaits its response."""
+        """Closes the connection if no request is being received or awaits its response; otherwise does nothing."""
         if self._current is None and not self._queued and not self._request_began_s and not self._unparsed:
             self.close()
 
@@ -208,7 +202,7 @@ class HttpConnection(asyncio.Protocol):
     # -- time slices
 
     def _run_slice(self) -> None:
-        """Parses received bytes and answers requests for at most one time slice."""
+        """Answers queued requests, then parses received bytes, for at most one time slice."""
         if self._next_slice is not None:
             self._next_slice.cancel()
             self._next_slice = None
@@ -226,7 +220,7 @@ class HttpConnection(asyncio.Protocol):
         self._update_reading()
 
     def _yield(self) -> None:
-        """Schedules the next time slice after other connections have run."""
+        """Schedules the next time slice, so that other connections run first."""
         if self._next_slice is None and self._transport is not None:
             self._next_slice = self._loop.call_soon(self._run_slice)
 
@@ -243,7 +237,8 @@ class HttpConnection(asyncio.Protocol):
                 self._update_reading()
 
     def _update_reading(self) -> None:
-        """Pauses reading while too many requests await their responses, and resumes it afterwards."""
+        """Pauses reading while requests queue up, the client reads responses too slowly, or memory is short;
+        otherwise resumes reading."""
         if self._transport is None or self._transport.is_closing():
             return
         is_ahead = len(self._queued) >= PIPELINED_MAX or self._queued_bytes >= BODY_BYTES_MAX or bool(self._unparsed)
@@ -281,7 +276,7 @@ class HttpConnection(asyncio.Protocol):
         return self._body is not None and self._body.awaits_memory
 
     def _on_memory(self) -> None:
-        """Continues to receive the body, because the memory budget has room again."""
+        """Continues to receive a large body. Called when the memory budget has room again."""
         self._request_began_s = self._last_active_s = self._loop.time()
         self._send_continue()
         if self._unparsed:
@@ -290,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
             self._update_reading()
 
     def _on_slow(self) -> None:
-        """Refuses a body that arrives too slowly, unless this broker has paused reading."""
+        """Refuses a body that arrives too slowly (408), unless it is slow because this broker has paused reading."""
         if self._owes_continue or self._is_paused:
             return
         self._listener.refused("slow_http")
@@ -306,7 +301,7 @@ class HttpConnection(asyncio.Protocol):
             self._body = None
 
     def _send_continue(self) -> None:
-        """Sends 100 Continue when all earlier requests are answered and the memory budget has room."""
+        """Sends 100 Continue if the client expects it, all earlier requests are answered and memory is free."""
         is_busy = self._current is not None or self._queued or self._awaits_memory
         if self._owes_continue and not is_busy and self._transport is not None:
             self._owes_continue = False
@@ -333,7 +328,7 @@ class HttpConnection(asyncio.Protocol):
             self._update_reading()
 
     def _answer_queued(self) -> None:
-        """Answers requests in order until one has to wait or the time slice ends."""
+        """Answers queued requests in order until a response must be awaited or the time slice ends."""
         while self._queued and self._current is None and not self._is_write_paused:
             if self._is_slice_over:
                 self._yield()
@@ -403,7 +398,7 @@ class HttpConnection(asyncio.Protocol):
             transport.close()
 
     def _drop_queued(self) -> None:
-        """Drops requests whose responses can no longer be sent."""
+        """Drops the queued requests, because their responses can no longer be sent."""
         for pending in self._queued:
             pending.release()
         self._queued.clear()

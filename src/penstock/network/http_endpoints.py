@@ -26,10 +26,10 @@ _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"n
 
 
 class HttpEndpoints:
-    """Routes every HTTP request of a broker; SQS requests go to `queues`."""
+    """Answers all HTTP requests of a broker: health, readiness and metrics itself, SQS requests with `queues`."""
 
     def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Iterator[bytes]]) -> None:
-        """`metrics` yields the text of /metrics in pieces."""
+        """`metrics`: function that yields the text of all metrics in pieces."""
         self._is_ready = is_ready
         self._metrics = metrics
         self._scraping = asyncio.Lock()
@@ -65,7 +65,7 @@ class HttpEndpoints:
         return HttpResponse(status=status, body=json.dumps(found).encode(), content_type="application/json")
 
     async def _scrape(self) -> HttpResponse:
-        """Returns the text of all metrics. Requests that arrive during a scrape wait, and share the next scrape."""
+        """Returns the text of all metrics. Requests that arrive during a scrape wait, then share one new scrape."""
         before = self._scrapes
         async with self._scraping:
             if self._scrapes > before and self._scraped is not None:
@@ -84,8 +84,8 @@ class HttpEndpoints:
         return b"".join(pieces)
 
     def answer_surplus(self, request: HttpRequest, refusal: HttpResponse) -> HttpResponse | Awaitable[HttpResponse]:
-        """Answers a connection beyond the limit with `refusal`, except on monitoring paths, so that monitoring
-        does not take the broker for dead."""
+        """Answers a request on a connection above the connection limit: with `refusal`, except on monitoring
+        paths, so that monitoring does not take the broker for dead."""
         is_monitoring = request.method == b"GET" and request.path in _MONITORING_PATHS
         return self.answer(request) if is_monitoring else refusal
 

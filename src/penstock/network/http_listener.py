@@ -1,4 +1,4 @@
-"""The HTTP listener: shared state of connections; limits the number of connections, and drains them on shutdown."""
+"""The HTTP listener: state shared by all HTTP connections, connection limit, and draining on shutdown."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavaila
 from penstock.network.budget import ReceiveBudget
 
 BUDGET_BYTES: Final = 256 << 20
-"""Memory limit, in bytes, for large bodies of unanswered requests; above it, only the oldest request is read."""
+"""Maximum bytes of large bodies in memory; above it, only the body of the oldest request is received further."""
 CONNECTIONS_MAX: Final = 10_000
 
 AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[HttpResponse]]
 
 
 class ListenedConnection(Protocol):
-    """The interface of a connection that its listener uses; implemented in http_connection.py."""
+    """The methods of an HTTP connection that the listener calls; http_connection.py implements them."""
 
     def stop(self) -> None: ...
 
@@ -24,7 +24,7 @@ class ListenedConnection(Protocol):
 
 
 class HttpListener:
-    """The shared state of all HTTP connections: request handler, memory budget, connection limit."""
+    """State shared by all HTTP connections of a broker: request handler, memory budget, connection limit."""
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class HttpListener:
         connections_max: int = CONNECTIONS_MAX,
         answer_surplus: AnswerSurplus = lambda request, refusal: refusal,
     ) -> None:
-        """`answer_surplus` answers connections beyond the limit; the default returns the refusal passed to it."""
+        """`answer_surplus` answers requests on connections above the limit; its second argument is the 503
+        response that it returns by default."""
         self.answer: Final = answer
         self._answer_surplus = answer_surplus
         self.budget: Final = ReceiveBudget(budget_bytes)
@@ -42,17 +43,17 @@ class HttpListener:
         self.connections: Final[set[ListenedConnection]] = set()
         self.refused: Callable[[str], None] = lambda kind: None
         self.kafka = ""
-        """The Kafka address that is told to a Kafka client which connects to this port by mistake."""
+        """Address of the Kafka listener, told to Kafka clients that connect to the HTTP port by mistake."""
         self.is_stopping = False
         self._emptied = asyncio.Event()
 
     @property
     def surplus(self) -> int:
-        """Number of connections beyond the limit after one more connects; 0 or less if within the limit."""
+        """How many connections would be above the limit if one more were opened; 0 or negative if none."""
         return len(self.connections) + 1 - self.connections_max
 
     def answer_surplus(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        """Answers a connection beyond the limit with 503: SDKs then retry, load balancers try another broker."""
+        """Answers a request on a connection above the limit, with 503 by default: SDKs and load balancers retry."""
         count = self.connections_max
         reason = f"this broker has its maximum of {count} HTTP connections (http.max.connections); try again"
         return self._answer_surplus(request, unavailable(reason, b"retry-after: 1\r\n"))
@@ -63,7 +64,7 @@ class HttpListener:
             self._emptied.set()
 
     async def drain(self, seconds: float) -> None:
-        """Closes all connections: after their current response, or after `seconds` at the latest."""
+        """Closes each connection after its current response; closes all remaining connections after `seconds`."""
         self.is_stopping = True
         for connection in list(self.connections):
             connection.stop()

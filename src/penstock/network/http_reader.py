@@ -1,6 +1,6 @@
 """Incremental parser of HTTP/1 requests, with a bound on everything that a client can send.
 
-No I/O. Trailers of a chunked body are dropped (RFC 9110, 6.5.1): trailers could replace headers that were signed.
+No I/O. Trailers of a chunked body are ignored (RFC 9110, 6.5.1): they could replace headers that were signed.
 """
 
 from http import HTTPStatus
@@ -15,15 +15,16 @@ from penstock.network.wrong_port import explain_bytes
 
 BODY_BYTES_MAX: Final = 4 << 20
 LARGE_BYTES: Final = 64 << 10
-"""Size, in bytes, above which a body counts against the listener's memory budget."""
+"""Size, in bytes, above which a request body counts against the listener's memory budget."""
 HEADER_BYTES_MAX: Final = 64 << 10
-"""Maximum bytes of all headers of a request, plus `HEADER_OVERHEAD_BYTES` per header; also the maximum of the URL."""
+"""Maximum bytes of a request's headers, counting `HEADER_OVERHEAD_BYTES` extra per header. Also the maximum length
+of a request's URL."""
 HEADER_OVERHEAD_BYTES: Final = 32
-"""Bytes added per header to its name and value, as in HTTP/2 (RFC 9113, 6.5.2): bounds the number of headers."""
+"""Bytes counted per header besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): limits the header count."""
 FEED_BYTES: Final = 16 << 10
-"""Maximum bytes parsed in one call: at most about 900 requests or 2,700 chunks."""
+"""Maximum bytes passed to `feed` at once, except body bytes; at most about 900 requests or 2,700 chunks."""
 HEAD_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX + FEED_BYTES
-"""Maximum bytes of request line and headers as sent: the parser keeps an incomplete header in memory."""
+"""Maximum bytes of the request line and headers as sent: bounds the memory of a header that does not end."""
 FRAMING_BYTES_MAX: Final = 1 << 20
 """Maximum bytes of a request besides its body: request line, headers, chunk sizes, chunk extensions, trailers."""
 
@@ -32,7 +33,7 @@ _BODY_TOO_LARGE: Final = f"a body has at most {BODY_BYTES_MAX} bytes"
 
 
 class BadRequest(PenstockError):
-    """The bytes are not a valid request, or exceed a limit. The connection is closed after a `status` response."""
+    """The bytes are not a valid request, or exceed a limit. The client gets the HTTP `status` and is disconnected."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -43,28 +44,28 @@ class BadRequest(PenstockError):
 
 
 class RequestHandler(Protocol):
-    """Callbacks for parsed requests; called from within `feed`."""
+    """Callbacks of RequestReader, called from within `RequestReader.feed`."""
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
-        """Called after the headers of a request with a large body. `body_bytes`: its length, the maximum if
-        chunked."""
+        """Called after the headers, if the body is large or the request has an Expect header. `body_bytes`: length
+        of the body; the maximum length if chunked."""
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
-        """Called when a request is complete. `is_old`: it is HTTP/1.0 with a Connection header."""
+        """Called when a request has arrived completely. `is_old`: it is HTTP/1.0 with a Connection header."""
 
 
 class RequestReader:
     """Parses the bytes of one connection into requests."""
 
     def __init__(self, handler: RequestHandler, kafka: str) -> None:
-        """`kafka`: the Kafka address to tell a Kafka client that connects by mistake."""
+        """`kafka`: address of the Kafka listener, told to Kafka clients that connect to the HTTP port by mistake."""
         self._handler = handler
         self._kafka = kafka
         self._parser = httptools.HttpRequestParser(self)
         self.is_reading = False
-        """Whether a request has begun and is not complete."""
+        """Whether a part of a request has arrived, but not all of it."""
         self._repeated: dict[bytes, list[bytes]] = {}
-        """Values of each header that occurred more than once."""
+        """All values of each header that occurs more than once in the request."""
         self._begin()
 
     def _begin(self) -> None:
@@ -73,22 +74,22 @@ class RequestReader:
         self._header_bytes = 0
         self._body: bytes | bytearray = b""
         self._body_bytes = _NO_HEAD
-        """Length of the whole body; 0 for a chunked body; _NO_HEAD before the headers are complete."""
+        """Length of the body from Content-Length; 0 for a chunked body; _NO_HEAD until the headers are complete."""
         self._fed_bytes = 0
-        """Bytes parsed so far of the incomplete request."""
+        """Bytes parsed so far of the request that is being received."""
 
     @property
     def feed_bytes_max(self) -> int:
-        """Maximum bytes of the next `feed`; in a body of known length all missing bytes, since parsing is cheap."""
+        """Maximum bytes for the next `feed`: FEED_BYTES, or all missing body bytes if they are known to be more."""
         return max(FEED_BYTES, self._body_bytes - len(self._body))
 
     @property
     def body_bytes_received(self) -> int:
-        """Number of body bytes received of the incomplete request."""
+        """Number of body bytes received so far of the request that is not complete yet."""
         return len(self._body)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Parses up to `feed_bytes_max` bytes. Raises BadRequest, after which nothing more can be parsed."""
+        """Parses at most `feed_bytes_max` bytes. Raises BadRequest; after that, `feed` must not be called again."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -175,7 +176,7 @@ class RequestReader:
 
 
 def _split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Returns the path and the query string."""
+    """Returns the path and the query string of a request's URL."""
     if not url.startswith(b"/"):
         try:
             parsed = httptools.parse_url(url)

@@ -22,19 +22,19 @@ from penstock.wire.frames import HEADER_BYTES_MIN, LENGTH
 from penstock.wire.schema import Buffer
 
 SAMPLE_MASK: Final = 31
-"""Bit mask on the count of reads: one read in 32 is timed, since reading the clock is slow for the fast path."""
+"""Bit mask of the read counter: a read is timed if these bits are 0, which is one read in 32, to save clock calls."""
 SLICE_S: Final = 0.005
-"""Seconds that the requests of one read may occupy the event loop before other connections run."""
+"""Seconds for which one connection may handle the requests of one read before other connections run."""
 FAST_REQUESTS_MAX: Final = 256
-"""Maximum number of requests of one read that the fast path answers before the clock is checked."""
+"""Maximum number of requests that the fast path answers per read without checking the time."""
 _START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
 _FAST_REQUESTS: Final = range(FAST_REQUESTS_MAX)
 WRITE_BYTES_HIGH: Final = 1 << 20
-"""Number of unsent response bytes above which reading from the connection pauses."""
+"""Number of unsent response bytes above which the connection handles no further requests."""
 
 
 class KafkaConnection(RequestDispatcher):
-    """One client connection."""
+    """One client connection of the Kafka listener."""
 
     __slots__ = ("_deferred", "_large", "_last_read_s", "_partial", "_reads_before", "reads")
 
@@ -93,7 +93,7 @@ class KafkaConnection(RequestDispatcher):
         return shared[len(self._partial) :]
 
     def buffer_updated(self, count: int) -> None:
-        """Answers requests on the fast path where possible. Most requests take this path; it is short on purpose."""
+        """Answers requests on the fast path as far as possible; `_handle_received` handles the rest."""
         self.reads = reads = self.reads + 1
         if self._state or not reads & SAMPLE_MASK:
             if self._state != flags.HAS_PARTIAL or not reads & SAMPLE_MASK:
@@ -129,7 +129,7 @@ class KafkaConnection(RequestDispatcher):
     # -- receiving
 
     def _receive(self, count: int) -> None:
-        """Handles received bytes if a partial or large request is pending, or if this read is timed for metrics."""
+        """Slow path of `buffer_updated`: for timed reads, and for connections with unanswered or large requests."""
         if self._large is not None:
             self._receive_large(self._large, count)
             return
@@ -140,13 +140,13 @@ class KafkaConnection(RequestDispatcher):
         self.report()
 
     def _take_partial(self) -> int:
-        """Ends buffering of the partial frame, which `get_buffer` put before the new bytes; returns its length."""
+        """Clears the partial request, which `get_buffer` has copied in front of the new bytes; returns its length."""
         rest, self._partial = self._partial, b""
         self._state &= ~flags.HAS_PARTIAL
         return len(rest)
 
     def _handle_received(self, data: memoryview, at: int, end: int) -> None:
-        """Handles the complete requests between `at` and `end`, and buffers the remainder."""
+        """Handles the complete requests in `data[at:end]`, and buffers the rest."""
         at = self._handle_requests(data, at, end)
         # Again while responses have freed slots for more calls.
         while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
@@ -155,14 +155,14 @@ class KafkaConnection(RequestDispatcher):
             self._keep_rest(data, at, end)
 
     def _is_complete(self, data: memoryview, at: int, end: int) -> bool:
-        """Returns whether a complete request of a legal size starts at `at`."""
+        """Returns whether a complete request of a legal size starts at `data[at]`."""
         if end - at < _START.size:
             return False
         size: int = LENGTH.unpack_from(data, at)[0]
         return HEADER_BYTES_MIN <= size <= min(self._listener.frame_bytes_max, end - at - 4)
 
     def _handle_requests(self, data: memoryview, at: int, end: int) -> int:
-        """Handles requests from `at` until one is incomplete or must wait; returns that request's position."""
+        """Handles requests from `at` until one is incomplete or must wait; returns the position of that request."""
         until_s = perf_counter() + SLICE_S
         self._handling = True
         while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
@@ -178,7 +178,8 @@ class KafkaConnection(RequestDispatcher):
         return at
 
     def _keep_rest(self, data: memoryview, at: int, end: int) -> None:
-        """Buffers the bytes between `at` and `end`, which cannot be handled yet."""
+        """Buffers `data[at:end]`, which cannot be handled yet. Closes the connection if these bytes begin with an
+        illegal request size."""
         rest = data[at:end]
         if self._state & flags.BLOCKED:
             self._deferred = memoryview(bytearray(rest)) if data is self._listener.receive_buffer else rest
@@ -236,7 +237,7 @@ class KafkaConnection(RequestDispatcher):
         self._pause()
 
     def _on_memory(self) -> None:
-        """Continues to read in the next event-loop iteration: the caller may still be handling a request."""
+        """Resumes reading in the next event-loop iteration: the caller may still be handling another request."""
         asyncio.get_running_loop().call_soon(self._end_await_memory)
 
     def _end_await_memory(self) -> None:
@@ -261,7 +262,7 @@ class KafkaConnection(RequestDispatcher):
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        """Handles deferred requests and resumes reading, after a blocking condition has ended."""
+        """Handles deferred requests and resumes reading, unless a flag still blocks the connection."""
         if self._transport is None or self._state & flags.BLOCKED:
             return
         large = self._large
@@ -278,14 +279,14 @@ class KafkaConnection(RequestDispatcher):
     # -- called by the listener
 
     def is_slow(self, now_s: float) -> bool:
-        """Returns whether a large request is being received too slowly."""
+        """Returns whether the client sends a large request too slowly."""
         large = self._large
         if large is None or large.frame is not None or self._state & flags.AWAITS_MEMORY:
             return False
         return large.is_slow(now_s)
 
     def idle_for_s(self, now_s: float) -> float:
-        """Returns the seconds since a call of this method first saw the latest data: reads are not timestamped."""
+        """Returns the seconds since a call of this method first noticed the latest read: reads record no time."""
         if self.reads != self._reads_before:
             self._reads_before = self.reads
             self._last_read_s = now_s

@@ -18,7 +18,7 @@ from penstock.network.large_request import RECEIVE_BYTES, BufferPool, LargeReque
 
 
 class Probe(Protocol):
-    """Interface of the metrics that the listener reports."""
+    """Interface to which the listener reports connections and requests, for metrics."""
 
     def connected(self) -> None: ...
 
@@ -30,7 +30,7 @@ class Probe(Protocol):
 
 
 class ListenedConnection(Protocol):
-    """The interface of a connection that its listener uses; implemented in kafka_connection.py."""
+    """The members of a Kafka connection that the listener uses; kafka_connection.py implements them."""
 
     peer: str
     calls: deque[Call]
@@ -51,12 +51,12 @@ class ListenedConnection(Protocol):
 
 
 class Route(NamedTuple):
-    """How to decode and handle one version of one API."""
+    """How requests of one version of one API are decoded and handled."""
 
     api: Api
     flexible: bool
     inline_max: int
-    """Maximum number of array elements in a request that is handled without yielding to the event loop."""
+    """Maximum number of array elements in a request that is decoded at once rather than in time slices."""
 
 
 class KafkaListener:
@@ -74,12 +74,12 @@ class KafkaListener:
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._broker_configs = broker.image.broker_configs
         self.http = ""
-        """The HTTP address that is told to an HTTP client which connects to this port by mistake."""
+        """Address of the HTTP listener, told to HTTP clients that connect to the Kafka port by mistake."""
         self._all_closed: asyncio.Event | None = None
         self._routes: dict[tuple[int, int], Route | None] = {}
 
     def route(self, api_key: int, version: int) -> Route | None:
-        """Returns the route; None if this broker does not serve that version of that API."""
+        """Returns the route of a version of an API; None if this broker does not serve that version."""
         try:
             return self._routes[api_key, version]
         except KeyError:
@@ -93,10 +93,11 @@ class KafkaListener:
     def receive_large(
         self, size: int, data: memoryview, at: int, end: int, resume: Callable[[], None]
     ) -> LargeRequest:
-        """Returns a buffer for a request of `size` bytes, whose first bytes are in `data` from `at` to `end`.
+        """Creates a LargeRequest of `size` bytes, whose first bytes are `data[at:end]`; `resume`: see
+        ReceiveBudget.open.
 
-        If the rest fits behind these bytes in the shared buffer, the request takes over that buffer and another one
-        becomes the shared buffer, so that nothing is copied. `resume`: see ReceiveBudget.
+        If the whole request fits into the shared buffer from `at` on, the request keeps that buffer, so that nothing
+        is copied, and a buffer of the pool becomes the shared buffer.
         """
         reservation = self.budget.open(resume)
         buffer = self._buffers.take() if size <= RECEIVE_BYTES else None
@@ -109,12 +110,12 @@ class KafkaListener:
         return LargeRequest.within(buffer, 0, size, end - at, reservation)
 
     def release(self, large: LargeRequest) -> None:
-        """Returns the buffer of a handled request to the pool."""
+        """Returns the buffer of a large request to the pool, if it was taken from the pool."""
         if large.borrowed is not None:
             self._buffers.put_back(large.borrowed)
 
     def apply(self, image: ClusterImage) -> None:
-        """Clears the connections' fast paths, which depend on the broker's settings, if these have changed."""
+        """Clears the fast paths of all connections if the broker's settings, on which they depend, have changed."""
         if image.broker_configs is not self._broker_configs:
             self._broker_configs = image.broker_configs
             for connection in self.connections:
@@ -122,12 +123,13 @@ class KafkaListener:
                 connection.fast_paths.clear()
 
     def report(self) -> None:
-        """Reports the fast-path requests of all connections to the probe."""
+        """Reports the requests that the connections have answered on the fast path to the probe."""
         for connection in self.connections:
             connection.report()
 
     def close_idle(self) -> None:
-        """Closes connections that are idle or send a large request too slowly; also expires metrics of clients."""
+        """Closes connections that are idle or send a large request too slowly; also frees unused receive buffers
+        and expired client metrics."""
         self.broker.telemetry.expire()
         self._buffers.shrink()
         now_s = perf_counter()
@@ -139,7 +141,8 @@ class KafkaListener:
                 connection.close("slow")
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops reading, waits for requests in progress, and closes connections; aborts them after the timeout."""
+        """Stops reading, waits for running handlers, and closes all connections; each phase takes at most
+        `timeout_s`."""
         self.broker.share_sessions.drop_all()
         for connection in list(self.connections):
             connection.stop_reading()

@@ -8,10 +8,10 @@ from penstock.network.large_request import RATE_S, ReceiveRate
 
 
 class LargeBody:
-    """A body that is being received. While `awaits_memory` is set, its connection must not be read from."""
+    """A large request body that is being received. While `awaits_memory` is set, its connection must not be read."""
 
     def __init__(self, budget: ReceiveBudget, on_memory: Callable[[], None], on_slow: Callable[[], None]) -> None:
-        """`on_memory` is called when the budget has room again; `on_slow` when the body arrives too slowly."""
+        """`on_memory` is called when the budget has room again, `on_slow` when the body arrives too slowly."""
         self._on_memory = on_memory
         self._on_slow = on_slow
         self._loop = asyncio.get_running_loop()
@@ -23,12 +23,12 @@ class LargeBody:
         self.receive(0)
 
     def receive(self, body_bytes: int) -> None:
-        """Charges the budget for new bytes; `body_bytes` is the total received so far."""
+        """Charges the budget for newly received bytes; `body_bytes`: total received so far, not the increase."""
         if not self._reservation.charge(body_bytes - self._reservation.held_bytes):
             self.awaits_memory = True
 
     def complete(self, body_bytes: int) -> Reservation:
-        """Ends receiving. Returns the reservation, which the caller closes when the request is answered."""
+        """Ends receiving. Returns the memory reservation, which the caller must close after answering the request."""
         self._timer.cancel()
         self._reservation.charge(body_bytes - self._reservation.held_bytes)
         return self._reservation

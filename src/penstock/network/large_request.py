@@ -6,28 +6,29 @@ from typing import Final
 from penstock.network.budget import Reservation
 
 PARTIAL_BYTES_MAX: Final = 32 << 10
-"""Maximum bytes of a partial request that is copied in front of the next read; larger requests get a LargeRequest."""
+"""Request size, in bytes, up to which an incomplete request is copied in front of the next read. An incomplete
+request above this size becomes a LargeRequest."""
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
-"""Maximum request size, in bytes, for all APIs but Produce: decoding their many fields would block the event loop."""
+"""Maximum request size, in bytes, of all APIs but Produce: decoding their many fields would block the event loop."""
 RECEIVE_BYTES: Final = 1 << 20
 RATE_MIN: Final = 4 << 10
-"""Minimum rate of a large request in bytes per second, averaged over RATE_S; a slower connection is closed."""
+"""Minimum receive rate of a large request, in bytes per second over RATE_S seconds; slower connections are closed."""
 RATE_S: Final = 30.0
 BUFFERS_MAX: Final = 16
-"""Maximum number of pooled buffers besides the shared buffer; further requests get their own memory."""
+"""Maximum number of pooled buffers besides the shared buffer. If all are in use, a request gets memory of its own."""
 
 
 class BufferPool:
-    """A pool of receive buffers: reusing memory is cheaper than page faults on fresh memory."""
+    """A pool of receive buffers of RECEIVE_BYTES: reusing memory avoids the page faults of fresh memory."""
 
     def __init__(self) -> None:
         self._spares: list[memoryview] = []
         self._made = 0
         self._unused = 0
-        """Number of spare buffers that were not used since the last `shrink`."""
+        """Number of spare buffers that nobody has taken since the last `shrink`."""
 
     def take(self) -> memoryview | None:
-        """Returns a buffer of RECEIVE_BYTES; None if too many are in use."""
+        """Returns a spare or new buffer of RECEIVE_BYTES; None if BUFFERS_MAX buffers are in use."""
         if self._spares:
             self._unused = min(self._unused, len(self._spares) - 1)
             return self._spares.pop()
@@ -42,7 +43,7 @@ class BufferPool:
         self._spares.append(buffer)
 
     def shrink(self) -> None:
-        """Frees the buffers that were not used since the last `shrink`."""
+        """Frees the spare buffers that nobody has taken since the last `shrink`. Called periodically."""
         del self._spares[: self._unused]
         self._made -= self._unused
         self._unused = len(self._spares)
@@ -58,7 +59,7 @@ class ReceiveRate:
         self._checked_bytes = 0
 
     def restart(self) -> None:
-        """Restarts the measurement after the broker paused reading."""
+        """Restarts the measurement, because the broker has paused reading in between."""
         self._checked_s = 0.0
 
     def is_slow(self, now_s: float, received_bytes: int) -> bool:
@@ -74,7 +75,7 @@ class ReceiveRate:
 
 
 class LargeRequest:
-    """A request that arrives in several reads. Its memory is mapped, not filled: unreceived bytes cost nothing."""
+    """A Kafka request that arrives in several reads. Its memory is mapped: bytes not received yet cost nothing."""
 
     __slots__ = ("_buffer", "_rate", "_received", "borrowed", "reservation", "size")
 
@@ -85,11 +86,11 @@ class LargeRequest:
         self._rate = ReceiveRate()
         self.reservation = reservation
         self.borrowed: memoryview | None = None
-        """The pool's buffer, to be returned when the request is done; None if the request has its own memory."""
+        """The pooled buffer that holds the request, to be returned to the pool; None if the memory is not pooled."""
 
     @classmethod
     def allocate(cls, size: int, start: memoryview, reservation: Reservation) -> "LargeRequest":
-        """Creates a request in its own memory; `start`: its first bytes."""
+        """Creates a request of `size` bytes in memory of its own; `start`: the bytes already received."""
         # Not a bytearray, which is filled with zeros first, and copied when it grows.
         buffer = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         buffer[: len(start)] = start
@@ -99,13 +100,13 @@ class LargeRequest:
     def within(
         cls, buffer: memoryview, at: int, size: int, received: int, reservation: Reservation
     ) -> "LargeRequest":
-        """Creates a request at `buffer[at:]`, where all of it fits; its first `received` bytes are already there."""
+        """Creates a request in `buffer[at : at + size]`, which already contains its first `received` bytes."""
         self = cls(size, buffer[at : at + size], received, reservation)
         self.borrowed = buffer
         return self
 
     def next_buffer(self) -> memoryview:
-        """Returns the memory for the next bytes to receive."""
+        """Returns the memory into which the next bytes of the request are received."""
         return self._buffer[self._received : self._received + RECEIVE_BYTES]
 
     def add(self, count: int) -> bool:
@@ -119,9 +120,9 @@ class LargeRequest:
         return self._buffer if self._received == self.size else None
 
     def restart_clock(self) -> None:
-        """Restarts the rate measurement after the broker paused reading."""
+        """Restarts the rate measurement, because the broker has paused reading in between."""
         self._rate.restart()
 
     def is_slow(self, now_s: float) -> bool:
-        """Returns whether the request arrives too slowly. Call it periodically."""
+        """Returns whether the request arrives at less than RATE_MIN. Call it periodically."""
         return self._rate.is_slow(now_s, self._received)

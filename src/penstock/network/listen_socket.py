@@ -1,4 +1,4 @@
-"""Binds listen sockets, explains bind errors, and checks for free file descriptors."""
+"""Binds listen sockets, explains bind errors, and checks whether file descriptors are scarce."""
 
 import asyncio
 import errno
@@ -19,7 +19,7 @@ class CannotListen(PenstockError):
 
 
 async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, option: str) -> asyncio.Server:
-    """Returns a server that is bound but does not accept connections yet. `option`: CLI option for the address."""
+    """Returns a server that is bound but does not accept connections yet. `option`: CLI option to name in errors."""
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(factory, address.host, address.port, backlog=BACKLOG, start_serving=False)
@@ -28,7 +28,7 @@ async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, op
 
 
 def is_scarce_for(transport: asyncio.BaseTransport, leave: Reserve) -> bool:
-    """Returns whether an accepted connection uses one of the file descriptors that `leave` reserves for others."""
+    """Returns whether an accepted connection cuts into the file descriptors that `leave` reserves for other uses."""
     sock = transport.get_extra_info("socket")
     return sock is not None and is_scarce(sock.fileno(), leave)
 

@@ -29,13 +29,13 @@ class ApiMetrics:
 
 
 class Metrics:
-    """Counters of the broker: the Kafka listener's probe and the root Prometheus collector."""
+    """Counts connections and requests (as the Kafka listener's Probe), and collects all metrics of the broker."""
 
     def __init__(self, partitions: Partitions, cluster: ClusterMetrics) -> None:
         self._partitions = partitions
         self._cluster = cluster
         self.collectors: list[Collector] = []
-        """Further collectors whose metrics are part of the same scrape."""
+        """Further collectors, whose metrics `collect` includes."""
         self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
         self._connections = 0
         self._connected = 0
@@ -54,7 +54,7 @@ class Metrics:
         self._refused[kind] += 1
 
     def requests(self, api_key: int, count: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
-        """Counts `count` requests, each answered after `seconds`."""
+        """Counts `count` requests of one API, each with a latency of `seconds`; bytes are totals."""
         api = self._apis[api_key]
         api.count += count
         api.seconds += seconds * count
@@ -65,7 +65,7 @@ class Metrics:
     # -- called by a scrape
 
     def text(self) -> Iterator[bytes]:
-        """Yields the text of all metrics, in pieces that each take about a millisecond to write."""
+        """Yields the text of all metrics in pieces, each about a millisecond of work."""
         return text_pieces(self.collect())
 
     def collect(self) -> Iterator[Metric | LargeGauge | None]:

@@ -10,9 +10,9 @@ from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 
 QUEUES_MAX: Final = 1000
-"""Maximum number of queues with their own metrics; bounds the size of a scrape."""
+"""Maximum number of queues that have their own metrics: bounds the size of a scrape."""
 QUEUE_PARTITIONS_PER_SLICE: Final = 20
-"""Number of queue partitions scanned before the event loop runs other work; a scan also reads the partition's log."""
+"""Number of queue partitions scanned before the event loop runs other work; low, because a scan reads their logs."""
 
 
 class QueueMetrics:

@@ -20,7 +20,7 @@ _CLOSED: Final = getattr(select, "POLLRDHUP", 0)
 _RESET: Final = select.POLLHUP | select.POLLERR
 _INT: Final = struct.Struct("i")
 _CAN_COUNT: Final = sys.platform == "linux"
-"""Whether the kernel reports the number of unacknowledged bytes."""
+"""Whether the kernel reports how many sent bytes the client has not acknowledged."""
 
 
 def has_disconnected(transport: asyncio.BaseTransport) -> bool:
@@ -44,18 +44,17 @@ def _descriptor(transport: asyncio.BaseTransport) -> int:
 
 
 class UnconfirmedResponses:
-    """Responses written to one connection that the client may not have received, each with its `on_lost` callback."""
+    """Responses written to one connection that the client may not have received, with their `on_lost` callbacks."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._written = 0
-        """Bytes written to the connection since the first response was added."""
+        """Bytes written to the connection since the first call of `add`."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        """Unconfirmed responses, oldest first: the value of `_written` after each response, and its `on_lost`
-        callback."""
+        """Unconfirmed responses, oldest first: pairs of `_written` after the response, and the `on_lost` callback."""
 
     def add(self, count: int, on_lost: Callable[[], None] | None) -> None:
-        """Adds a written response of `count` bytes; `lose` calls `on_lost` unless the client has received it."""
+        """Adds a written response of `count` bytes; `lose` calls its `on_lost` unless the client has received it."""
         self._written += count
         if on_lost is not None:
             if self._waiting:
@@ -69,7 +68,7 @@ class UnconfirmedResponses:
             self._waiting.popleft()
 
     def _unacknowledged(self) -> int:
-        """Returns how many written bytes the client has not acknowledged."""
+        """Returns how many written bytes the client has not acknowledged; 0 if the kernel does not report it."""
         fd = _descriptor(self._transport)
         if not _CAN_COUNT or fd < 0:
             return 0
@@ -78,12 +77,12 @@ class UnconfirmedResponses:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the client has received all responses, or the connection was reset."""
+        """Whether the client has received all responses, or reset the connection and will receive no more."""
         self._drop_confirmed()
         return not self._waiting or bool(_poll(self._transport) & _RESET)
 
     def lose(self) -> None:
-        """Calls `on_lost` of each response not received by the client. Call it while the transport is still open."""
+        """Calls `on_lost` of each response that the client has not received. The transport must still be open."""
         self._drop_confirmed()
         waiting, self._waiting = self._waiting, deque()
         for _, on_lost in waiting:

@@ -34,16 +34,16 @@ class RequestDispatcher(ResponseSender):
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
         self.fast_paths: dict[int, AnyFastPath] = {}
         self._sampled_s = 0.0
-        """Duration of the last read that was timed, in seconds."""
+        """Seconds that the last timed read took to handle; reported as the latency of fast-path requests."""
 
     def report(self) -> None:
-        """Reports the requests answered on the fast path to the probe, all with the last measured latency."""
+        """Reports requests answered on the fast path to the probe, all with the last sampled latency."""
         for path in self.fast_paths.values():
             if path.count:
                 self._listener.probe.requests(path.api_key, *path.take_counts(self._sampled_s))
 
     def _handle(self, data: memoryview, at: int, stop: int) -> None:
-        """Handles the request between `at` and `stop`, on the fast path if possible."""
+        """Handles the request `data[at:stop]`, on the fast path if possible."""
         if not self.calls:  # else its response would overtake theirs
             kind, correlation_id = _KIND.unpack_from(data, at)
             path = self.fast_paths.get(kind)
@@ -56,7 +56,8 @@ class RequestDispatcher(ResponseSender):
         self._dispatch(data[at:stop])
 
     def _dispatch(self, frame: memoryview) -> None:
-        """Decodes a request and calls its handler, which answers now or later."""
+        """Decodes a request and calls its handler, which answers at once or later, or returns a coroutine that is
+        run as a task."""
         started_s = perf_counter()
         try:
             header = read_request_header(frame)
@@ -100,7 +101,7 @@ class RequestDispatcher(ResponseSender):
         self._expect(header._replace(version=0), perf_counter(), 0).answer(served(ErrorCode.UNSUPPORTED_VERSION))
 
     def _run(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Runs a handler that waits, as a task; the connection's next request is handled when the task is done."""
+        """Runs a handler's coroutine as a task; the connection handles no further request until it is done."""
         self._state |= flags.HAS_TASK
         self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
 

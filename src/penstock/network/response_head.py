@@ -12,7 +12,7 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def head(response: HttpResponse, connection: bytes) -> bytes:
-    """Returns the status line and headers of a response. `connection`: the result of `connection_line`."""
+    """Returns the status line and headers of a response. `connection`: what `connection_line` returned."""
     return b"%s%s%s%s%scontent-length: %d\r\n\r\n" % (
         _status_line(response.status),
         _date_line(int(time.time())),
@@ -24,8 +24,7 @@ def head(response: HttpResponse, connection: bytes) -> bytes:
 
 
 def connection_line(*, keeps_alive: bool, is_old: bool) -> bytes:
-    """Returns the Connection header; empty if it is the default. `is_old`: HTTP/1.0, where the default is to
-    close."""
+    """Returns the Connection header; empty for an HTTP/1.1 connection that stays open. `is_old`: HTTP/1.0 request."""
     if keeps_alive:
         return b"connection: keep-alive\r\n" if is_old else b""
     return b"connection: close\r\n"

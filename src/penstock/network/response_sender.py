@@ -1,4 +1,4 @@
-"""The sending half of a Kafka connection: responses leave in the order of the requests."""
+"""The sending half of a Kafka connection: sends responses in the order of the requests."""
 
 import asyncio
 import logging
@@ -17,11 +17,11 @@ from penstock.wire.schema import Buffer
 logger = logging.getLogger(__name__)
 
 CALLS_MAX: Final = 128
-"""Maximum number of unanswered requests of one connection; above it, reading from the connection pauses."""
+"""Number of unanswered requests of one connection at which it handles no further request."""
 
 
 class ResponseSender(asyncio.BufferedProtocol, ABC):
-    """Collects the responses of one connection's calls and writes them in request order."""
+    """Writes the responses of one connection in the order of its requests. A Call is a request not answered yet."""
 
     __slots__ = (
         "_closes_after_write",
@@ -43,15 +43,15 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         self.peer = ""
         self.calls: deque[Call] = deque()
         self._handling = False
-        """Whether requests are being handled; their responses are then collected and written together."""
+        """Whether received requests are being handled; their responses are collected and then written together."""
         self._encoding = 0
-        """Number of responses that are being encoded in time slices."""
+        """Number of responses that are currently being encoded in time slices."""
         self._closes_after_write = False
         self._out: list[Buffer] = []
         self._out_bytes = 0
 
     def close(self, kind: str, detail: str = "", answer: bytes | None = None) -> None:
-        """Sends `answer` if given and closes the connection, else aborts it. `kind`: reason counted in metrics."""
+        """Sends `answer` and closes the connection; aborts it if `answer` is None. `kind`: reason, for metrics."""
         if self._transport is not None:
             logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
             self._listener.probe.refused(kind)
@@ -63,7 +63,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
                 self._transport.close()
 
     def finish(self) -> None:
-        """Closes the connection after the pending responses are written."""
+        """Closes the connection after the responses already passed to the transport are written."""
         if self._transport is not None:
             self._transport.close()
 
@@ -76,16 +76,17 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _resume(self) -> None:
-        """Handles the requests that had to wait, and resumes reading."""
+        """Handles requests that had to wait, and resumes reading from the connection."""
 
     def _on_answer(self, call: Call) -> None:
-        """Writes the responses that are next in request order, then handles requests that waited for them."""
+        """Called when a call is answered: writes the responses that are next in request order, then handles
+        requests that had to wait."""
         if not self._handling:
             self._send()
             self._resume()
 
     def _expect(self, header: RequestHeader, started_s: float, frame_bytes: int) -> Call:
-        """Creates the call of a request; its response is sent after the responses of all earlier calls."""
+        """Creates the Call of a request and appends it to `calls`, whose order is the order of the responses."""
         api_key, version, correlation_id, client_id, _ = header
         call = Call(
             api_key,
@@ -103,7 +104,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         return call
 
     def _encode_later(self, call: Call, response: Any) -> None:
-        """Encodes a response with many elements in time slices."""
+        """Encodes a response with many elements in time slices, then sends it."""
         steps = response_frame_steps(response, call.version, call.correlation_id)
 
         def encoded(parts: list[Buffer]) -> None:
@@ -119,7 +120,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         self._listener.broker.run(self._listener.broker.slices.run(steps), encoded)
 
     def _collect(self) -> None:
-        """Moves every response that is next in request order to the output queue."""
+        """Moves responses to the output queue in request order, up to the first call that is not answered yet."""
         calls = self.calls
         now_s = perf_counter()
         while calls and calls[0].parts is not None:
@@ -137,7 +138,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._state &= ~flags.HAS_MANY_CALLS if calls else ~(flags.HAS_MANY_CALLS | flags.HAS_CALLS)
 
     def _send(self) -> None:
-        """Writes all queued output in one call."""
+        """Writes all answered responses that are next in request order, with one call of the transport."""
         if self.calls:
             self._collect()
         if self._transport is None:

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from penstock.broker.views.service import ViewService
 
 VIEWS_MAX: Final = 1000
-"""Maximum number of views with their own metrics; bounds the size of a scrape."""
+"""Maximum number of views that have their own metrics: bounds the size of a scrape."""
 COUNTERS: Final = (
     ("scanned", "penstock_view_scanned_records", "Records scanned for readers of a view"),
     ("scanned_bytes", "penstock_view_scanned_bytes", "Bytes of record batches scanned for readers of a view"),

@@ -5,7 +5,7 @@ from typing import Final
 from penstock.wire.schema import Buffer
 
 _METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
-"""The first four bytes of HTTP requests. Read as the size of a Kafka request, each is more than 1 GB."""
+"""First four bytes of an HTTP request, by method. As the size of a Kafka request, they would mean more than 1 GB."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
@@ -23,7 +23,7 @@ def answer_http(start: Buffer, http: str) -> bytes | None:
 
 
 def explain_bytes(start: Buffer, kafka: str) -> str:
-    """Returns a hint about bytes on the HTTP port that are not HTTP; empty if their protocol is unknown.
+    """Returns a hint about bytes on the HTTP port that are not HTTP; an empty string if the protocol is unknown.
 
     >>> explain_bytes(bytes.fromhex("0000002300120004"), "127.0.0.1:9092")
     'it looks like the Kafka protocol, which is spoken at 127.0.0.1:9092'

@@ -156,7 +156,7 @@ class RangeEdits:
         ]
 
     def cut(self, base: int, piece: DeliveryRange, part: DeliveryRange, after: DeliveryRange | None) -> None:
-        """Replaces `part` of `piece`, in the range that starts at `base`, with `after`; None removes `part`."""
+        """Replaces `part` of `piece` with `after` (None: removes `part`), in the range that starts at `base`."""
         pieces = self._cut.setdefault(base, [self._delivery.ranges[base]])
         at = pieces.index(piece)
         left = [piece.part(piece.first, part.first - 1)] if piece.first < part.first else []
@@ -168,7 +168,7 @@ class RangeEdits:
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft (adjacent ranges in the same state are joined), and starts moves."""
+        """Adds the changes to the draft, joins adjacent ranges in the same state, and starts the moves among them."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []

@@ -19,7 +19,7 @@ DEAD_LETTERS_MAX: Final = 200
 
 
 def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Acquires messages for a consumer. `delivery` must have advanced to `now_ms`. Raises OverLimit."""
+    """Acquires messages for a consumer. Call `delivery.advance(now_ms)` before. Raises OverLimit."""
     room = command.settings.in_flight_max - delivery.in_flight
     if room <= 0:
         raise OverLimit(
@@ -39,7 +39,7 @@ def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int
 
 
 def _take_one(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> Acquired | None:
-    """Fast path of most receives: acquires the next never-delivered message. Returns None if it does not apply."""
+    """Tries the fast path of most receives: acquires the next never-delivered message, or returns None."""
     fresh = fresh_of(delivery, command)
     if not fresh or fresh[0].due_ms > now_ms:
         return None
@@ -89,7 +89,7 @@ class _Acquisition:
                 draft.put(delivery, delivery_range.part(last + 1, delivery_range.last))
 
     def take_fresh(self) -> None:
-        """Acquires never-delivered messages that are due; delayed messages before the last of them become ranges."""
+        """Acquires never-delivered messages that are due; delayed messages before them become delivery ranges."""
         delivery, command, now_ms = self._delivery, self._command, self._now_ms
         fresh = fresh_of(delivery, command)
         if fresh is None:
@@ -150,7 +150,7 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns never-delivered messages from the end offset on; None after a gap, or if there are too many ranges."""
+    """Returns `command.fresh` from the share group's end offset on; None if it starts later, or ranges_max is met."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end

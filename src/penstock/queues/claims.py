@@ -1,7 +1,7 @@
 """Decides on claims: a consumer acquires messages that it has chosen by offset. Pure.
 
-A redrive reads a dead-letter topic and claims the messages that match. Other messages keep their delivery counts and
-receipts. Messages before a claimed message that were never delivered become available delivery ranges.
+A redrive reads a dead-letter topic and claims the messages that match its filter. Other messages keep their delivery
+counts and receipts. Messages before a claimed message that were never delivered become available delivery ranges.
 
 A claim counts as a delivery, unless it is undone (AckType.UNDO).
 """
@@ -23,7 +23,7 @@ CLAIMED_MAX: Final = 500
 
 
 def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> Claimed:
-    """Claims messages for a consumer. `delivery` must have advanced to `now_ms`."""
+    """Acquires the messages that a consumer claims. Call `delivery.advance(now_ms)` before."""
     if not command.ranges:
         return Claimed((), delivery.end - 1)
     acquisition = _Claims(draft, delivery, command, now_ms)

@@ -11,7 +11,7 @@ from penstock.queues.settings import DEFAULTS, DeliverySettings
 
 UNKNOWN: Final = -1
 BYTES_MAX: Final = 1 << 62
-"""Default of `max_bytes`: no limit."""
+"""Value of `max_bytes` (as in Acquire) that means no limit."""
 
 
 class Destination(NamedTuple):
@@ -70,12 +70,12 @@ class Acquire(NamedTuple):
 class Reschedule(NamedTuple):
     """Adds `by_ms` to all deadlines that have not expired, after the wall clock was stepped.
 
-    The reply is the command for the remaining deadlines, or None. After a step back, `now_ms` must be the new time.
+    The reply is the command for the rest, or None if none is left. After a step back, `now_ms` must be the new time.
     """
 
     by_ms: int
     group: str = ""
-    """The share group to continue with; empty: start with the first."""
+    """The share group to continue with; if empty, starts with the first share group."""
     first: int = 0
     """The offset in `group` to continue from."""
 
@@ -98,7 +98,7 @@ class Claim(NamedTuple):
     """Acquires those messages at the given offsets that are available. The reply is Claimed.
 
     Messages that the consumer already has in flight get a new deadline. A message group is not available while
-    another consumer holds messages of it. One command changes at most CLAIMED_MAX ranges: repeat it after `reached`.
+    another consumer holds messages of it. Changes at most CLAIMED_MAX ranges: repeat it for offsets above `reached`.
     """
 
     group: str
@@ -133,7 +133,7 @@ class AckType(Enum):
     REJECT = "reject"
     """Sends the messages to the dead-letter queue; without such a queue, finishes them. Only while in flight."""
     RENEW = "renew"
-    """Sets the deadline to due_ms (in the past: available). The receipt stays valid. Only while in flight."""
+    """Sets the deadline to due_ms; messages are available if it is past. Keeps the receipt. Only while in flight."""
     UNDO = "undo"
     """Makes the messages available and does not count the delivery."""
     MOVE = "move"

@@ -33,7 +33,7 @@ class Deduplication:
         self._ids_max = ids_max
         self._originals: dict[tuple[str, str], Original] = {}
         self._in_order: deque[tuple[tuple[str, str], Original]] = deque()
-        """Keys and originals in order of arrival, nearly the order of time; includes replaced originals."""
+        """Keys and originals in order of arrival, which is nearly that of `sent_ms`; includes replaced originals."""
         self._forgotten_to = 0
         """The offset below which messages were purged: their ids can be used again."""
         self._is_full_until_ms = 0

@@ -48,7 +48,7 @@ class Draft:
     def send_to_dead_letters(
         self, delivery: DeliveryState, delivery_range: DeliveryRange, settings: DeliverySettings
     ) -> None:
-        """Moves a range that has reached max_deliveries to the dead-letter queue; discards it if there is none."""
+        """Sends a range that reached max_deliveries to the dead-letter queue; discards it if no such queue is set."""
         if settings.dead_letter is None:
             self.drop(delivery, delivery_range.first)
         else:

@@ -28,7 +28,7 @@ def window_of(want: int) -> int:
 
 
 def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Acquires messages. `delivery` must have advanced to `now_ms`. Returns () if too many messages are in flight."""
+    """Acquires messages. Call `delivery.advance(now_ms)` before. Returns () if too many messages are in flight."""
     if command.repeat:
         again = _repeat(draft, delivery, command, now_ms)
         if again:
@@ -42,7 +42,7 @@ def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms
 
 
 def _repeat(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Redelivers the messages that the consumer has in flight, in case the last response was lost. Not counted.
+    """Redelivers the consumer's in-flight messages, in case the last response was lost; does not count a delivery.
 
     Leaves out messages behind a released message of their message group, which must be delivered first. (AWS
     redelivers all messages, if none was modified.)
@@ -139,7 +139,7 @@ class _FifoAcquisition:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
-        """Creates ranges of the `fresh` messages before the last acquired one; of all if none was acquired."""
+        """Creates ranges of messages not acquired: before the last acquired one, or all `processed` if none was."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while processed[-1].offset not in chosen:

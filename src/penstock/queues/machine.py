@@ -93,7 +93,7 @@ class QueueMachine:
     # -- queries
 
     def group(self, name: str) -> DeliveryState | None:
-        """Returns the state of a share group, read-only, or None. Call its `advance` or `counts` before reading."""
+        """Returns a share group's state, read-only, if it has any. Call `advance` or `counts` of the state first."""
         return self._deliveries.get(name)
 
     @property
@@ -111,7 +111,7 @@ class QueueMachine:
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns `purged_to` of each queue that was purged, keyed by `purge_mark` of the queue."""
+        """Returns `purged_to` of each purged queue by `purge_mark`, a destination made from the queue's name."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
@@ -174,7 +174,7 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Returns the state of a new share group, which begins at the offset where `fresh` messages were read."""
+        """Creates the state of a new share group, whose end offset is where the command's `fresh` messages begin."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset

@@ -67,7 +67,7 @@ class Moves:
 
 
 def next_move(destination: Destination, producer_id: int, route: Route | None) -> tuple[Move, Route]:
-    """Returns a move with the producer id, epoch and sequence for its copy, and the route for the move after it."""
+    """Returns a move whose copy has the producer id, epoch and sequence of `route`, and the Route after that move."""
     if route is None or route.producer_id != producer_id:
         route = Route(producer_id, 0, 0)
     move = Move(destination, *route)
@@ -75,7 +75,7 @@ def next_move(destination: Destination, producer_id: int, route: Route | None) -
 
 
 def after_abandoned(route: Route) -> Route | None:
-    """Returns the route after an abandoned move, with the next epoch; None if the producer id has no epochs left."""
+    """Returns the Route after an abandoned move, with the next producer epoch; None if there are no more epochs."""
     return Route(route.producer_id, route.epoch + 1, 0) if route.epoch < EPOCH_MAX else None
 
 

@@ -1,4 +1,4 @@
-"""Changes of a whole share group: purge, trim, set the position, delete. Pure.
+"""Purges, trims, repositions or deletes the delivery state of a whole share group. Pure.
 
 The records of such a decision may exceed one batch, and later batches may fail. So records that belong together (of
 one split range) are adjacent and come first, and repeating the command completes it.
@@ -44,7 +44,7 @@ def forget(draft: Draft, delivery: DeliveryState) -> None:
 
 
 def _clear(draft: Draft, delivery: DeliveryState, ranges: list[DeliveryRange], start: int | None) -> None:
-    """Drops delivery ranges, except for the part of a range at or above `start`."""
+    """Drops these delivery ranges, except the part of a range at or above `start`; if that is None, keeps nothing."""
     for delivery_range in ranges:
         if start is not None and delivery_range.last >= start:
             draft.put(delivery, delivery_range.part(start, delivery_range.last))

@@ -51,7 +51,7 @@ class Move(NamedTuple):
 
 
 class DeliveryRange(NamedTuple):
-    """Consecutive messages in the same state. Offsets below the share group's end offset in no range are finished."""
+    """Consecutive messages in one state. Messages below the share group's end offset without a range are finished."""
 
     first: int
     last: int
@@ -149,7 +149,7 @@ def position_key(group: str) -> bytes:
 
 
 def position_record(key: bytes, group: str, end: int | None) -> StateRecord:
-    """Returns the record of a share group's end offset; None deletes the share group."""
+    """Returns the record of a share group's end offset; if `end` is None, the tombstone that deletes the group."""
     value = None if end is None else _POSITION.pack(VERSION, end)
     return StateRecord(key=key, value=value, parsed=(group, end))
 
@@ -163,7 +163,7 @@ def route_record(destination: Destination, route: Route | None) -> StateRecord:
 
 
 def purge_mark(group: str) -> Destination:
-    """Returns the pseudo-destination under which the purges of a queue are stored among the routes."""
+    """Returns the fictitious destination whose Route record stores the offset up to which a queue was purged."""
     return Destination(blake2b(group.encode(), digest_size=16).digest(), NOWHERE)
 
 
@@ -177,7 +177,7 @@ def purge_record(group: str, end: int | None) -> StateRecord:
 
 
 def producer_record(producer_id: int | None) -> StateRecord:
-    """Returns the record of the partition's producer id; None deletes it, because its epochs are used up."""
+    """Returns the record of the partition's producer id; its tombstone if `producer_id` is None: no epoch is left."""
     value = None if producer_id is None else _POSITION.pack(VERSION, producer_id)
     return StateRecord(key=bytes((PRODUCER,)), value=value, parsed=(None, producer_id))
 

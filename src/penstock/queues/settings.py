@@ -11,7 +11,7 @@ RANGES_MAX: Final = 200_000
 GROUPS_MAX: Final = 10_000
 """Maximum number of share groups and queues with delivery state on one partition."""
 DELAY_STEP_MS: Final = 1000
-"""Granularity, in milliseconds, of due times of delayed messages: rounded up, so that many form one range."""
+"""Due times of delayed messages are rounded up to multiples of this, in ms, so that one range has many messages."""
 
 
 class DeadLetter(NamedTuple):

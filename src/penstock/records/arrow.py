@@ -194,7 +194,7 @@ def from_arrow(
 
 
 def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
-    """Converts rows with the columns of `from_arrow` to the columns that a BatchDraft takes.
+    """Converts rows, which have the columns that `from_arrow` accepts, to the input of `BatchDraft.take`.
 
     Timestamps may also be seconds (as floats). Raises InvalidTimestamp for a timestamp before 1970.
     """

@@ -44,7 +44,7 @@ class BatchDraft:
         """Size of the batch so far, in bytes, uncompressed."""
 
     def take(self, columns: RowColumns, rows: Ints, start: int, end: int, bytes_max: int) -> int:
-        """Adds as many of rows[start:end] as fit into `bytes_max` (at least one if empty); returns their number."""
+        """Adds rows[start:end] while they fit into `bytes_max`, at least one to an empty draft; returns the count."""
         if not self.count:
             self._base_timestamp = self._max_timestamp = columns.timestamp(rows[start])
         taken = self._encode(columns, rows, start, end, bytes_max - self.size_bytes)

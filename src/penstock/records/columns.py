@@ -95,7 +95,7 @@ def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Co
     """Returns the columns of a whole batch (header and body). Does not check the CRC: see `check_batch`.
 
     An uncompressed body is a view into `batch`, which must not change while the columns are in use. Raises
-    MessageTooLarge if the decompressed records exceed `max_bytes`, or cannot be smaller given their count.
+    MessageTooLarge if the decompressed records exceed `max_bytes`, or must exceed it by their count alone.
     """
     header = read_header(batch)
     check_shape(batch, 0, header)

@@ -59,7 +59,7 @@ def delayed_mask(columns: Columns) -> bytearray:
 
 
 def _rows_with(lengths: Ints) -> Iterator[int]:
-    """Yields the rows that have a header, given the header's lengths by `header_column`; skips long gaps quickly."""
+    """Yields the rows in which a header is present. `lengths`: the header's value lengths, from `header_column`."""
     data = bytes(lengths)
     at = 0
     while at < len(data):

@@ -26,7 +26,7 @@ class KeyTable(Protocol):
     def __len__(self) -> int: ...
 
     def note(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> None:
-        """Records the offsets of these records, by key; offsets must be above all noted before. Ignores null keys."""
+        """Sets the last offset of each record's key. Call it in ascending order of offsets. Ignores null keys."""
 
     def mask(
         self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
@@ -69,7 +69,7 @@ class Kernel(Protocol):
     def select(
         self, body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer
     ) -> tuple[bytes, int, int, int]:
-        """Returns the encoded records that `mask` selects, their count, the last index, and the largest timestamp."""
+        """Returns the records selected by `mask`, their count, the last one's index and their largest timestamp."""
 
     def encode(
         self,
@@ -92,7 +92,7 @@ class Kernel(Protocol):
         partitions: int,
         keyless: int,
     ) -> tuple[Ints, Ints]:
-        """Returns rows (if None, the first `count`) sorted by partition, and the end index of each partition's rows.
+        """Sorts `rows` (if None, the first `count` rows) by partition; returns them and each partition's end index.
 
         A row's partition is that in `wanted`; if null, by its key (Kafka's murmur2); without a key, `keyless`.
         """
@@ -144,13 +144,14 @@ class Kernel(Protocol):
         from_start: bool,
         to_end: bool,
     ) -> bytes:
-        """Returns per record 1 if its bytes contain `pieces` in order (SQL LIKE), else 0, or 2 if null."""
+        """Returns per record 1 if its bytes contain `pieces` in order (SQL LIKE), else 0, or 2 if null.
+        `from_start`: the bytes must start with the first piece; `to_end`: they must end with the last piece."""
 
     def match_ints(self, column: Ints, live: Buffer | None, op: int, value: int) -> bytes:
         """Returns per record 1 if `column op value` is true, else 0; `op` as in `match_text`."""
 
     def match_null(self, length: Ints) -> bytes:
-        """Returns per record 1 if its cell is null, else 0."""
+        """Returns per record 1 if its `length` is negative (the field is null or absent), else 0."""
 
     def both(self, a: Buffer, b: Buffer) -> bytes:
         """Combines two match results by SQL's three-valued AND."""

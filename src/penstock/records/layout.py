@@ -41,7 +41,7 @@ class IntColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """Arrow's list<struct<key: string, value: binary>>: row r has entries offsets[r] to offsets[r + 1]."""
+    """Arrow's list<struct<key: string, value: binary>>: row r has the entries [offsets[r], offsets[r + 1])."""
 
     offsets: Buffer  # int32, one more than there are rows
     names: BinaryColumn

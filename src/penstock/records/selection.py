@@ -1,8 +1,8 @@
 """Filters record batches for a consumer that must not see all records (views, delayed messages): see `Selection`.
 
-The format was tested with real clients. Records keep their offsets, in batches that end with their last kept record,
-with the same codec, timestamps and producer. If records are skipped after the last kept record, one control batch
-(`skip_marker`) at the last examined offset makes consumers advance past them. Other gaps need nothing.
+Records keep their offsets, codec, timestamps and producer; a filtered batch ends with its last kept record. If
+records are skipped after the last kept record, one control batch (`skip_marker`) at the last examined offset makes
+consumers advance past them. Consumers accept all other gaps between offsets: this was tested with real clients.
 
 A read_committed consumer gets an empty list of aborted transactions with such a response, because an abort marker may
 be skipped, and the consumer would then drop later records of its producer. The broker skips aborted records itself.

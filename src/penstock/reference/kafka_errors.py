@@ -214,7 +214,7 @@ RETRIABLE: Final = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""Codes after which Kafka clients retry, automatically or when the application asks."""
+"""Kafka error codes that clients treat as retriable: the client or the application may repeat the request."""
 
 
 def error_codes() -> str:

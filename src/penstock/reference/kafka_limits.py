@@ -1,4 +1,4 @@
-"""Table of the limits of requests of the Kafka protocol."""
+"""Table of the limits that apply to Kafka protocol requests."""
 
 from collections.abc import Iterator
 

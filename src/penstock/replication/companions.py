@@ -34,10 +34,8 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
         on_gone: Watcher,
         wants: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:
-        """`on_ready`: called when a state machine is loaded and accepts commands; `on_gone`: when it no longer does.
-
-        `wants`: whether the companion logs of a topic have state machines of this kind; a companion log has one kind.
-        """
+        """`on_ready`: called when a state machine is loaded and accepts commands; `on_gone`: when it no longer
+        does. `wants`: whether to run state machines built by `make` on a topic's companion logs."""
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=_ignore_effect)
         self._perform_for = perform
         self._partitions = partitions
@@ -46,15 +44,17 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
         self._wants = wants
         self._topics: Mapping[bytes, Topic] = {}
         self._matching: list[Topic] = []
-        """Topics whose companion logs have state machines of this kind."""
+        """Topics that have companion logs and for which `wants` returned True."""
 
     def find(self, tp: TopicIdPartition) -> StateRuntime | None:
-        """Returns the state machine runtime of a partition if this broker leads it and it is loaded, or None."""
+        """Returns the state machine runtime of a partition if this broker leads the partition and the runtime is
+        loaded, else None."""
         runtime = self._running.get(tp)
         return runtime if runtime is not None and runtime.is_loaded else None
 
     def at(self, tp: TopicIdPartition) -> StateRuntime | None:
-        """Returns the state machine runtime of a replica on this broker, loaded, loading or standby; else None."""
+        """Returns the state machine runtime of a replica, whether loaded, loading or standby; None if there is no
+        runtime for it."""
         return self._running.get(tp) or self._standbys.get(tp)
 
     @property
@@ -96,4 +96,5 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
 
 
 def _ignore_effect(effect: object) -> None:
-    """Does nothing: `_new` passes a function that also gets the topic-partition to perform effects of decisions."""
+    """Does nothing. RuntimeSet requires a `perform` function, but `_new` passes another, which gets the
+    topic-partition."""

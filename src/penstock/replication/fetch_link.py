@@ -97,10 +97,8 @@ class FetchLink:
         self._session_epoch = 0
 
     def put(self, partition: Partition, is_lagging: bool = False) -> None:
-        """Adds or updates a partition to fetch.
-
-        `is_lagging`: this broker is not in the ISR; fetches are throttled if the topic lists this replica (KIP-73).
-        """
+        """Adds or updates a partition to fetch. `is_lagging`: whether this broker is not in the ISR; then its
+        fetches are throttled if the topic lists this replica (KIP-73)."""
         key = partition.topic_id, partition.name.partition
         self._partitions[key] = partition
         if not (is_lagging and self._may_throttle(partition)):
@@ -291,7 +289,8 @@ class FetchLink:
     def _handle_out_of_range(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> int:
-        """Restarts the log at the leader's log start offset if that is higher. Returns the count of lost offsets."""
+        """Restarts the log at the leader's log start offset if that is above this log's end offset, else backs
+        off. Returns the number of offsets that the restart removes."""
         log = partition.log
         if data.log_start_offset <= log.end_offset or log.io.is_busy:
             self._back_off(key, now_ms)

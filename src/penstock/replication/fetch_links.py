@@ -19,7 +19,7 @@ class _Followed(NamedTuple):
 
 
 class FetchLinks:
-    """A FetchLink for each broker that leads a partition with a replica here. Handles only changed partitions."""
+    """A FetchLink for each broker that leads a partition with a replica on this broker."""
 
     def __init__(
         self,
@@ -39,10 +39,8 @@ class FetchLinks:
         self._followed: Final[dict[TopicIdPartition, _Followed]] = {}
 
     def apply(self, image: ClusterImage) -> set[int]:
-        """Updates the links; call it after `Partitions.apply`. Returns the leaders whose links have changed.
-
-        A partition is added only after it has applied the leader epoch of the image.
-        """
+        """Updates the links; call it after `Partitions.apply`. Returns the leaders whose links have changed. A
+        partition is added only after it has applied the leader epoch of the image."""
         changed: set[int] = set()
         for tp in self._partitions.take_changed():
             before, now = self._followed.get(tp), self._to_follow(tp, image)

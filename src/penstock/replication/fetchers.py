@@ -61,7 +61,7 @@ class ReplicaFetchers:
         self._brokers: Mapping[int, Broker] = {}
         """The registered brokers as of the last `apply`."""
         self.bytes = 0
-        """Bytes fetched since the start."""
+        """Bytes fetched since the broker started."""
 
     def apply(self, image: ClusterImage) -> None:
         """Updates the fetchers; call it after `Partitions.apply`. Offline leaders get no fetcher."""

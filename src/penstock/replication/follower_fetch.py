@@ -17,9 +17,7 @@ def serve_follower(
     blocking: bool = False,
 ) -> PartitionData:
     """Returns the records for a follower. The fetch offset confirms that the follower has all records before it.
-
-    Raises Kafka's errors; unless `blocking`, also ColdRead if it would have to wait for the disk.
-    """
+    Raises Kafka's errors; unless `blocking`, also ColdRead if it would have to wait for the disk."""
     partition.check_epoch(wanted.current_leader_epoch)
     log = partition.log
     divergence = epoch_divergence(log, wanted)

@@ -29,7 +29,8 @@ class IsrChange(NamedTuple):
 
 
 def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -> IsrChange | None:
-    """Returns the ISR change that a partition needs, or None; see Leadership.propose_isr."""
+    """Returns the ISR change that a partition led by this broker needs, or None. `eligible`: epochs, by node id,
+    of the brokers that may be in an ISR."""
     lead = partition.leadership
     proposed = lead.propose_isr(now_ms, eligible) if lead is not None else None
     return IsrChange(partition, lead, proposed) if lead is not None and proposed is not None else None
@@ -50,7 +51,8 @@ def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
 
 
 def end(changes: Sequence[IsrChange], conflict: Conflict | None = None) -> None:
-    """Records that the transaction has ended. The new ISRs take effect only when the metadata image shows them."""
+    """Records that the write of the ISR changes has ended; a new ISR takes effect when the metadata image shows
+    it. `conflict`: why the store rejected the write; None if it did not."""
     for change in changes:
         is_outdated = conflict is not None and conflict.key == change.key
         change.lead.isr_decided(change.proposed, is_outdated=is_outdated)

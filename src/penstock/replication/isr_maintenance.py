@@ -24,7 +24,8 @@ SLICE: Final = 500
 PAUSE_S: Final = 0.025
 """Pause, in seconds, after each time slice of the ISR check: ten thousand partitions take half a second to check."""
 GROUP_SIZE: Final = 64
-"""Number of partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of ISRs."""
+"""Maximum number of partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of
+ISRs."""
 IN_FLIGHT_MAX: Final = 8
 """Maximum number of ISR transactions in flight."""
 LINES_MAX: Final = 20

@@ -86,11 +86,11 @@ class Leadership:
         self._epochs: dict[int, int] = {}
         """Broker epochs of the followers, as of their last fetch."""
         self._proposed: set[int] = set()
-        """Replicas of the proposed ISR while its outcome is unknown."""
+        """Replicas of the proposed ISR; empty unless an ISR change was proposed whose outcome is unknown."""
         self._is_asking = False
         self._lost_version = UNKNOWN
-        """Version of a partition state that another broker has replaced, although the image does not show that
-        yet."""
+        """Version of the outdated partition state on which a rejected ISR change was based: no other change is
+        proposed until `state` is newer."""
         self.state = state
         self.follow(state, now_ms)
 
@@ -116,9 +116,7 @@ class Leadership:
 
     def appended(self, index: int, end: int) -> bool:
         """Advances the leader's end offset of the log at `index`. Returns whether the high watermark has advanced.
-
-        A lower end offset is ignored: a sync may complete after a later append.
-        """
+        A lower end offset is ignored: a sync may complete after a later append."""
         log = self.logs[index]
         log.end = max(log.end, end)
         return self._advance(log)
@@ -170,7 +168,8 @@ class Leadership:
     # -- the ISR
 
     def propose_isr(self, now_ms: int, brokers: Mapping[int, int]) -> ProposedIsr | None:
-        """Returns the ISR to propose; None if no change is due. `brokers`: registered broker epochs by node id."""
+        """Returns the ISR to propose; None if no change is due. `brokers`: epochs, by node id, of the registered
+        brokers that are not shutting down."""
         if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
         current = self.state.isr
@@ -209,7 +208,7 @@ class Leadership:
         return all(log.followers[node].end >= max(log.high_watermark, log.epoch_start) for log in self.logs)
 
     def _is_behind(self, node: int, now_ms: int, brokers: Mapping[int, int]) -> bool:
-        """Whether an ISR member must leave: it lags, or it is offline (without writes it would never lag)."""
+        """Whether an ISR member must leave: it lags, or it is not in `brokers` and has stopped fetching."""
         for log in self.logs:
             progress = log.followers.get(node)
             if progress is None:
@@ -227,9 +226,7 @@ class Leadership:
 
     def isr_decided(self, proposed: ProposedIsr, *, is_outdated: bool) -> None:
         """Records that the write of a proposed ISR has ended; whether it succeeded, only the metadata image shows.
-
-        `is_outdated`: the write failed because the partition state had changed.
-        """
+        `is_outdated`: whether the write failed because the partition state had changed."""
         self._is_asking = False
         if is_outdated:
             self._lost_version = proposed.version

@@ -125,7 +125,7 @@ class Partition(ReplicaLog):
         return LedLog(end=self.durable_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
 
     def become_follower(self, state: PartitionState, node_id: int) -> None:
-        """Becomes a follower, of another broker or for now without a leader, and wakes all waiters."""
+        """Stops leading, and wakes all waiters. Follows the leader in `state`; if there is none, does not fetch."""
         has_leader = state.leader not in (NO_LEADER, node_id)
         for one in self.with_companion:
             one._become_follower(state.leader_epoch, has_leader)
@@ -205,9 +205,8 @@ class Partition(ReplicaLog):
 
     def append(self, batch: bytearray | memoryview, now_ms: int, may_begin: bool = False) -> Appended:
         """Appends a producer's batch, which is committed once `high_watermark` has passed the batch's last offset.
-
-        `may_begin`: whether it may begin a transaction; see Log.append. Raises InvalidTopic for an internal topic.
-        """
+        `may_begin`: whether the batch may begin a transaction; see Log.append. Raises InvalidTopic for an internal
+        topic."""
         log = self._log or self.log
         if not self.is_leader:
             self._refuse_append()
@@ -244,7 +243,8 @@ class Partition(ReplicaLog):
         """Appends a marker that ends a transaction; harmless if no transaction is open, as when it is repeated.
 
         Raises InvalidProducerEpoch if a newer epoch of the producer has written here (with transaction version 2:
-        also if the same epoch has an open transaction), TransactionCoordinatorFenced if a newer coordinator has.
+        also if the same epoch has an open transaction), and TransactionCoordinatorFenced if a newer coordinator has
+        written here.
         """
         self.log.producers.check_marker(producer, coordinator_epoch, transaction_version)
         marker = control_marker(

@@ -85,7 +85,7 @@ class Partitions:
         self._opened: deque[Opened] = deque()
         """Opened logs that do not belong to a partition yet."""
         self._postponed: dict[TopicIdPartition, None] = {}
-        """New partitions that could not be created because the disk is full."""
+        """New partitions that could not be created for now, as on a full disk."""
         self._decompressed_topics: set[bytes] = set()
         self._companion_settings: tuple[LogSettings, LogSettings] | None = None
         self._steps = 0
@@ -227,11 +227,11 @@ class Partitions:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether new partitions could not be created because the disk is full."""
+        """Whether there are new partitions that could not be created for now, as on a full disk."""
         return bool(self._postponed)
 
     def retry(self) -> None:
-        """Retries to create the partitions that a full disk has prevented."""
+        """Tries again to create the new partitions that could not be created before, as on a full disk."""
         postponed, self._postponed = self._postponed, {}
         for tp in postponed:
             self._pending.mark(tp.topic_id, [tp.partition])

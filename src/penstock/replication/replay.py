@@ -22,7 +22,8 @@ from penstock.records.layout import Buffer
 logger = logging.getLogger(__name__)
 
 NOOP_KEY: Final = (30_002).to_bytes(2, "big")
-"""Key of a record without content: like Kafka's keys, a version number first; Kafka's tools skip this version."""
+"""Key of a record without content: two bytes, a version number like that at the start of Kafka's keys. Kafka's
+tools skip records of this version."""
 DECOMPRESSED_BYTES_MAX: Final = 4 << 20
 """Maximum decompressed size of a batch, in bytes. Brokers write less than 1 MiB; clients may have written more."""
 RECORDS_AT_ONCE: Final = 1000
@@ -60,7 +61,8 @@ class Replay:
         """Index of the next record to apply in the current batch."""
 
     def batches(self, data: Buffer, offset: int) -> list[tuple[int, BatchHeader]]:
-        """Returns position and header of each whole batch in `data`. Raises DamagedBatch."""
+        """Returns position and header of each whole batch in `data`. Raises DamagedBatch, with `offset` in its
+        message."""
         try:
             return list(batches(data))
         except CorruptMessage as error:
@@ -72,10 +74,8 @@ class Replay:
         return self._columns is not None
 
     def apply(self, batch: memoryview, header: BatchHeader) -> int:
-        """Applies a batch, or its first RECORDS_AT_ONCE records (see `resume`). Returns the count of applied records.
-
-        Raises DamagedBatch, and the errors of the state machine if unreadable records are not skipped.
-        """
+        """Applies a batch, or its first RECORDS_AT_ONCE records (see `resume`). Returns the count of applied
+        records. Raises DamagedBatch, and the errors of the state machine if unreadable records are not skipped."""
         try:
             check_batch(batch, 0, header)
         except CorruptMessage as error:

@@ -25,7 +25,8 @@ class ReplicaLog:
         """Whether a disk thread owns the log: the replica is offline until the thread has finished."""
         self.offline_reason = ""
         self.on_returned: Callable[[], None] = _ignore
-        """Callback when a disk thread returns the log: the replica must apply the changes missed until then."""
+        """Callback when a disk thread returns the log; the replica then applies metadata changes that came in
+        between."""
         self.is_leader = True
         self.allows_fast_path = False
         """Whether appends may take the fast path: they are committed at once, and batches are not decompressed."""
@@ -55,9 +56,7 @@ class ReplicaLog:
 
     def change_log(self, change: Callable[[], None], then: Callable[[Outcome], None]) -> None:
         """Changes the log by a job of its I/O queue, on a thread; the replica is offline until the job has ended.
-
-        `then` is called when the log is online again, but not if the replica has been closed.
-        """
+        `then` is called when the log is online again, but not if the replica has been closed."""
 
         def begin() -> Work | None:
             if not self.is_online:
@@ -124,17 +123,15 @@ class ReplicaLog:
         self._until_committed.add(end_offset, waiter)
 
     def when_durable(self, end_offset: int, waiter: Waiter) -> None:
-        """Same as `when_committed`, but for the durable end offset of this broker."""
+        """Calls `waiter` once, when this log is durable up to `end_offset` or this broker no longer leads."""
         if self._log is None or self.durable_end >= end_offset or not self.is_leader:
             waiter()
             return
         self._until_durable.add(end_offset, waiter)
 
     def watch(self, waiter: Waiter) -> int:
-        """Calls `waiter` once, when the high watermark advances. Returns a ticket for `unwatch`.
-
-        The last stable offset needs no watch of its own: it advances when a transaction marker is committed.
-        """
+        """Calls `waiter` once, when the high watermark advances. Returns a ticket for `unwatch`. The last stable
+        offset needs no watch of its own: it advances when a transaction marker is committed."""
         return self._consumers.add(waiter)
 
     def unwatch(self, ticket: int) -> None:
@@ -145,7 +142,7 @@ class ReplicaLog:
         self._consumers.wake()
 
     def watch_tail(self, waiter: Waiter) -> int:
-        """Same as `watch`, but for a follower's fetch: `waiter` is called at the next append, committed or not."""
+        """Calls `waiter` once, at the next append, committed or not. Returns a ticket for `unwatch_tail`."""
         return self._followers.add(waiter)
 
     def unwatch_tail(self, ticket: int) -> None:

@@ -45,7 +45,7 @@ class LogSpec(NamedTuple):
     settings: LogSettings
     first_offset: int
     in_sync: bool
-    """Whether this broker is in the ISR: then lost records were acknowledged, and may exist nowhere else."""
+    """Whether this broker is in the ISR. If not, a lost log is recreated empty, and fetched from the leader."""
 
 
 class OpenedLog(NamedTuple):
@@ -214,7 +214,8 @@ class ReplicaLogs:
     def _open_replica(
         self, replica: Replica, lost: set[str], fresh: set[str], not_made: Mapping[str, str]
     ) -> list[OpenedLog]:
-        """Opens all logs of a replica or none. `not_made`: by path, why a new log could not be created."""
+        """Opens all logs of a replica, or none if one of them cannot be created. `lost`: paths of logs whose
+        folders are missing; `fresh`: of new logs; `not_made`: by path, why a new log could not be created."""
         opened: list[OpenedLog] = []
         for spec in replica.specs:
             is_fresh = spec.path in fresh

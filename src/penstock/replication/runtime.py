@@ -43,7 +43,8 @@ FOLLOW_BYTES: Final = 64 << 10
 """Bytes that a standby state machine reads per time slice of the event loop; while loading, it reads LOAD_BYTES."""
 EFFECTS_AT_ONCE: Final = 32
 REPLIES_AT_ONCE: Final = 64
-"""Maximum replies that one state machine sends per iteration of the event loop; EFFECTS_AT_ONCE for its effects."""
+"""Maximum number of replies that a decision sends at once. The others are sent in turn with the effects, of which
+EFFECTS_AT_ONCE are performed per iteration of the event loop."""
 
 _PRODUCER_ERRORS: Final = frozenset(
     (
@@ -221,7 +222,8 @@ class StateRuntime:
         return ticket
 
     def forget(self, ticket: Ticket, command: Any) -> None:
-        """Drops the `answer` of a submitted command and posts `command`; does nothing if the reply was given."""
+        """Drops the `answer` callback of a submitted command, and posts `command`, which tells the state machine.
+        Does nothing if the reply was already given."""
         if self._answers.pop(ticket, None) is not None:
             self.post(command)
 
@@ -237,8 +239,8 @@ class StateRuntime:
         )
 
     def repeat(self, repeated: RepeatedDecision, values: Any) -> bool:
-        """Fast path: repeats an earlier decision. Returns whether its records were committed; if not, call
-        `submit`, which handles all other cases and errors."""
+        """Fast path: makes an earlier decision again, with new `values`. Returns whether its records were
+        committed; if not, call `submit`, which handles all other cases and errors."""
         if not self.may_repeat:
             return False
         partition, now_ms = self.partition, self.now_ms
@@ -278,10 +280,8 @@ class StateRuntime:
             self.partition.when_committed(end, lambda: self._deliver_if_committed(decision, end))
 
     def _persist(self, decision: Decision) -> None:
-        """Appends the records and applies them batch by batch, so that the state machine matches the log.
-
-        A batch is atomic: neither a crash nor a new leader leaves a part of it.
-        """
+        """Appends the records and applies them batch by batch, so that the state machine matches the log. A batch
+        is atomic: neither a crash nor a new leader leaves a part of it."""
         self.partition.check_in_sync()
         now_ms = self.now_ms
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
@@ -340,7 +340,8 @@ class StateRuntime:
         return CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
 
     def _deliver_if_committed(self, decision: Decision, end: int) -> None:
-        """Delivers the replies if this broker still leads; else `close` answers the requests with an error."""
+        """Delivers the decision's replies if this broker still leads and the high watermark has reached the offset
+        `end`. Otherwise `close` answers the requests with an error."""
         if self.partition.is_leader and self.partition.high_watermark >= end:
             self._deliver(decision)
 
@@ -378,7 +379,7 @@ class StateRuntime:
             answer(value)
 
     def _on_marker(self, producer_id: int, committed: bool) -> None:
-        """Applies the end of a transaction that wrote to this partition."""
+        """Tells the state machine that a transaction with records in this partition was committed or aborted."""
         self.machine.end_transaction(producer_id, committed)
         self._arm()
 

@@ -110,7 +110,8 @@ class RuntimeSet(Generic[K]):
         self, led: Mapping[K, Partition], replicas: Mapping[K, Partition], why: PenstockError | None = None
     ) -> None:
         """Loads the logs that this broker now leads, unloads logs that it no longer leads, and keeps standbys for
-        all other replicas. `why`: error for requests that wait at an unloaded runtime; by default NotCoordinator."""
+        all other replicas. `why`: error sent to the requests that an unloaded runtime has not answered; by default
+        NotCoordinator."""
         for key, runtime in list(self._running.items()):
             if led.get(key) is not runtime.partition:
                 del self._running[key]
@@ -138,7 +139,8 @@ class RuntimeSet(Generic[K]):
         """Hook for subclasses, called when a runtime accepts commands."""
 
     def _standby_or_new(self, key: K, partition: Partition, *, may_have_failed: bool = False) -> StateRuntime:
-        """Returns the standby runtime of a log if it can be used, else a new runtime."""
+        """Returns the log's standby runtime, or a new runtime if there is none, it has diverged from the log, or
+        its replay has failed. With `may_have_failed`, returns also a failed standby."""
         known = self._standbys.get(key)
         if known is None or known.partition is not partition:
             return self._new(partition)

@@ -7,13 +7,15 @@ from penstock.records.layout import Buffer
 
 
 class VisibleRecords(NamedTuple):
-    """The records that are sent to a consumer, and the offsets up to which it may see records."""
+    """The records that are sent to a consumer, and the high watermark and last stable offset that the consumer
+    sees."""
 
     records: Buffer
     high_watermark: int
     last_stable_offset: int
     is_changed: bool = False
-    """Whether records were filtered out. If so, records of aborted transactions were filtered out too."""
+    """Whether `records` were filtered: hidden records and, for read_committed, records of aborted transactions are
+    gone."""
 
 
 class VisibilityFilter(Protocol):

@@ -38,7 +38,8 @@ class OffsetWaiters:
 
 
 class ChangeWaiters:
-    """Callbacks that are called once, at the next change; the ticket that `add` returns removes one."""
+    """Callbacks that are called once, at the next change. `add` returns a ticket, with which `remove` cancels a
+    callback."""
 
     __slots__ = ("waiting",)
 

@@ -64,7 +64,7 @@ class Credentials:
 
 
 def parse_credentials(text: str) -> Credentials:
-    """Parses YAML or JSON. Raises InvalidCredentials, which never contains a secret."""
+    """Parses access keys in YAML or JSON. Raises InvalidCredentials, whose message never contains a secret."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 POLICY_CHARS_MAX: Final = 8192
-"""Maximum length of a policy, as in AWS. A longer policy is not evaluated and allows nothing."""
+"""Maximum number of characters of a policy, as in AWS. A longer policy is not evaluated and allows nothing."""
 POLICIES_KEPT: Final = 1000
 ALLOW: Final = "Allow"
 DENY: Final = "Deny"
@@ -38,9 +38,9 @@ class Request(NamedTuple):
 class _Statement(NamedTuple):
     is_deny: bool
     is_evaluated: bool
-    """Whether all elements of the statement are supported; if not, only a Deny applies."""
+    """Whether all elements of the statement are supported; if not, an Allow never applies, a Deny always does."""
     principals: tuple[str, ...]
-    """Account ids, or `*`; for a Deny also the accounts of users and roles."""
+    """Account ids, or `*` for all accounts; in a Deny, users and roles are replaced by their account ids."""
     actions: tuple[re.Pattern[str], ...]
     resources: tuple[re.Pattern[str], ...]
 
@@ -100,7 +100,7 @@ def _read(statement: Any) -> _Statement:
 
 
 def _principals(principal: Any, is_deny: bool) -> tuple[str, ...] | None:
-    """Returns the accounts that a Principal element names; None if it is not supported."""
+    """Returns the accounts that a Principal element names; None if the element is missing or malformed."""
     if principal == "*":
         return ("*",)
     if not isinstance(principal, dict) or not principal:
@@ -136,7 +136,7 @@ def _action(name: str) -> str:
 
 
 def _without_region(arn: str) -> str:
-    """Removes the region from an ARN or ARN pattern: a queue has no region, and clients may sign for any."""
+    """Removes the region from an ARN or ARN pattern: queues have no region, and clients may sign for any region."""
     parts = arn.split(":", _ARN_PARTS - 1)
     if len(parts) == _ARN_PARTS:
         parts[_ARN_REGION] = ""

@@ -30,7 +30,7 @@ from penstock.security.errors import (
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SERVICE: Final = "sqs"
 SKEW_S: Final = 900
-"""Maximum difference, in seconds, between the clocks of client and broker."""
+"""Maximum difference, in seconds, between the time of signing and the broker's clock."""
 EXPIRES_S_MAX: Final = 604_800
 """Maximum validity of a presigned URL, in seconds: a week."""
 SIGNING_KEYS_MAX: Final = 1024
@@ -44,7 +44,7 @@ _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _STAMP_CHARS: Final = len("20260131T235959Z")
 _DATE_CHARS_MAX: Final = 64
 _FIELDS_MAX: Final = 8
-"""Maximum number of fields in an Authorization header; three are defined."""
+"""Maximum number of fields in an Authorization header that are parsed; three are defined."""
 _UNRESERVED: Final = "-_.~"
 
 

@@ -1,7 +1,7 @@
 """The background event loop of a Spark Python worker process, with Kafka clients shared by its tasks.
 
-Spark reuses a worker process for many tasks. Open connections save each task its start-up time, and batches are sent
-in the background while the next rows are encoded.
+Spark reuses a worker process for many tasks. Its Kafka connections stay open, so that later tasks need not connect.
+Batches are sent in the background while the task encodes the next rows.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class BackgroundLoop:
             running.cancel()  # after an interrupt the result is no longer needed
 
     def client(self, bootstrap: str, settings: ClientSettings) -> KafkaClient:
-        """Returns the connected client of a cluster, shared by all callers with the same settings."""
+        """Returns the client for these bootstrap servers and settings; creates and connects it at the first call."""
         client = self._clients.get((bootstrap, settings))
         if client is None:
             client = self.run(_connect(bootstrap, settings))
@@ -50,7 +50,7 @@ class BackgroundLoop:
 
 
 async def _connect(bootstrap: str, settings: ClientSettings) -> KafkaClient:
-    """Returns a connected client; retries if no broker is reachable. Raises ConnectionFailed after `retry_for_s`."""
+    """Returns a connected client. Retries for `retry_for_s` while no broker is reachable, then raises."""
     client = KafkaClient(bootstrap, settings=settings)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + settings.retry_for_s
@@ -71,7 +71,7 @@ _loops: dict[int, BackgroundLoop] = {}
 
 
 def background_loop() -> BackgroundLoop:
-    """Returns the background event loop of this process; a forked process creates its own."""
+    """Returns the background event loop of this process. A forked child process gets a new loop."""
     pid = os.getpid()
     if pid not in _loops:
         _loops.clear()

@@ -1,6 +1,6 @@
 """The Kafka client of Spark's driver: lists partitions and offsets for planning, and commits group offsets.
 
-Spark calls the planning methods one at a time in a separate process, so the event loop runs only during a call.
+Spark calls the planning methods one at a time in a separate process, so the event loop runs only during such a call.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 MISSING_TOPIC_CODES: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 Partitions = dict[TopicPartition, bytes]
-"""Topic-partitions, each with its topic id."""
+"""The topic id of each topic-partition."""
 
 
 class DriverClient:
-    """A synchronous Kafka client that keeps its connections between calls."""
+    """A synchronous Kafka client for the driver, whose connections stay open between calls."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -37,7 +37,7 @@ class DriverClient:
         self._client: KafkaClient | None = None
 
     def partitions(self, *, require_all: bool = True) -> Partitions:
-        """Returns the partitions to read now. Raises ServerError for a missing topic if `require_all`."""
+        """Returns the existing partitions that the options select. If `require_all`, raises if a topic is missing."""
         topics = self._run(lambda client: self._find_topics(client, require_all))
         wanted = self._options.selection.partitions
         for tp in sorted(wanted) if require_all else ():
@@ -78,7 +78,7 @@ class DriverClient:
         return self._run_list_offsets(dict.fromkeys(tps, When.LATEST))
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Positions:
-        """Returns each partition's first offset at or after its time; omits partitions without such a record."""
+        """Returns the offset of the first record at or after a time, by partition; omits partitions without one."""
         found = self._run_list_offsets(times_ms)
         return {tp: offset for tp, offset in found.items() if offset != NONE_FOUND}
 
@@ -147,6 +147,6 @@ class DriverClient:
 
 
 def with_spark_advice(error: ConnectionFailed) -> ConnectionFailed:
-    """Returns the same error with advice for Spark users."""
+    """Returns an error of the same type whose message ends with advice for Spark users."""
     advice = f"is a broker running there? See the option {BOOTSTRAP!r}; executors must reach the brokers too"
     return type(error)(f"{str(error).removesuffix(f'; {ADVICE}')}; {advice}")

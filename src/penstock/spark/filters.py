@@ -1,6 +1,6 @@
 """Filter pushdown: turns Spark's filters on topic, partition, offset and timestamp into offset ranges.
 
-A filter is accepted as exact only if every row that is read passes it; Spark evaluates all other filters again.
+A filter counts as exact if all rows in the resulting offset ranges pass it. Spark evaluates all other filters again.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.read_plan import OffsetRange
 
 NEVER_NULL: Final = ("topic", "partition", "offset", "timestampType")
-"""Columns that are never null; without `timestamp`, which is null if the time is out of Spark's range."""
+"""Names of the columns that are never null. `timestamp` is null for times that Spark cannot represent."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,7 +47,7 @@ class PushedFilters:
         return all(_matches(test, tp) for test in self.partition_filters)
 
     def clip(self, offset_range: OffsetRange) -> OffsetRange:
-        """Returns the part of an offset range that may hold rows that pass the filters."""
+        """Returns an offset range without the offsets at its start and end that the filters exclude."""
         start = max(offset_range.start, self.offset_min)
         return OffsetRange(offset_range.tp, start, max(start, min(offset_range.end, self.offset_max + 1)))
 
@@ -64,7 +64,7 @@ def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]
 
 
 def _add(pushed_filters: PushedFilters, pushed: Filter) -> tuple[PushedFilters, bool]:
-    """Returns the bounds with the filter `pushed` added, and whether they cover that filter exactly."""
+    """Returns the bounds narrowed by the filter `pushed`, and whether all rows within the bounds pass that filter."""
     column = _column(pushed)
     if isinstance(pushed, IsNotNull):
         return pushed_filters, column in NEVER_NULL
@@ -92,7 +92,7 @@ def _add(pushed_filters: PushedFilters, pushed: Filter) -> tuple[PushedFilters, 
 
 
 def _column(pushed: Filter) -> str | None:
-    """Returns the column that a filter tests; None for a nested field."""
+    """Returns the name of the column that a filter tests; None if it tests a nested field."""
     if isinstance(pushed, Not):
         return _column(pushed.child)
     path: tuple[str, ...] = getattr(pushed, "attribute", ())
@@ -114,7 +114,7 @@ _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 def _can_evaluate(pushed: Filter) -> bool:
-    """Whether this module evaluates the filter exactly as Spark would; nulls and other types are left to Spark."""
+    """Whether `_matches` evaluates a filter exactly as Spark does: false for nulls, and for the order of strings."""
     test = pushed.child if isinstance(pushed, Not) else pushed
     if type(test) not in _TESTS:
         return False
@@ -136,7 +136,8 @@ def _matches(pushed: Filter, tp: TopicPartition) -> bool:
 
 
 def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
-    """Returns the lowest and highest offset that pass, and whether all between pass; None: no bound on offsets."""
+    """Returns the lowest and highest offset that pass a filter, and whether all offsets in between pass.
+    Returns None for a kind of filter that gives no such bounds."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(type(item) is int for item in value):
         return min(value), max(value), max(value) - min(value) + 1 == len(set(value))
@@ -158,7 +159,7 @@ def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
 
 
 def _time_min_ms(pushed: Filter) -> int | None:
-    """Returns the earliest timestamp that passes, in milliseconds; None if the filter has no lower bound."""
+    """Returns the earliest timestamp, in milliseconds, that passes a filter; None if it sets no lower limit."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(isinstance(item, datetime) for item in value):
         value = min(value, key=_microseconds)

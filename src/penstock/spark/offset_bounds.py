@@ -1,4 +1,4 @@
-"""Resolves the starting and ending options into the offset range to read of each partition."""
+"""Determines the offset range to read from each partition, as given by the starting and ending options."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class AvailableRange(NamedTuple):
-    """The log start offset of a partition, and the end offset that the isolation level allows."""
+    """The offsets of a partition that can be read: from the log start offset to `end` (exclusive)."""
 
     start: int
     end: int
@@ -25,14 +25,14 @@ Available = Mapping[TopicPartition, AvailableRange]
 
 
 def report_data_loss(options: ReadOptions, what: str, remedy: str) -> None:
-    """Raises DataLost if `failOnDataLoss` is true, else logs a warning. `remedy` says how reading would continue."""
+    """Raises DataLost if `failOnDataLoss` is true, else logs what was lost and how reading continues (`remedy`)."""
     if options.fail_on_data_loss:
         raise DataLost(f"{what}. Set failOnDataLoss to false to continue {remedy}")
     log.warning("data_lost what=%r continues=%r", what, remedy)
 
 
 def batch_ranges(driver: DriverClient, options: ReadOptions, tps: Collection[TopicPartition]) -> list[OffsetRange]:
-    """Returns the offset ranges of a batch query. Offsets that do not exist are clipped, or raise DataLost."""
+    """Returns the offset ranges of a batch query. Clips missing offsets, or raises DataLost if `failOnDataLoss`."""
     available = _list_available(driver, options, tps)
     earliest = OffsetBound(kind=BoundKind.EARLIEST, option="startingOffsets")
     latest = OffsetBound(kind=BoundKind.LATEST, option="endingOffsets")
@@ -85,7 +85,7 @@ def _resolve(driver: DriverClient, options: ReadOptions, bound: OffsetBound, ava
 
 
 def _check_complete(bound: OffsetBound, available: Available) -> Positions:
-    """Returns the offset or time by partition. Raises BadOption unless the option names just the partitions read."""
+    """Returns the offset or time by partition. Raises BadOption unless exactly the partitions to read are named."""
     given = dict(bound.by_partition or {})
     missing, unknown = sorted(available.keys() - given.keys()), sorted(given.keys() - available.keys())
     if missing or unknown:

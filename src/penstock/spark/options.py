@@ -24,7 +24,7 @@ BACKOFF_MAX: Final = "kafka.retry.backoff.max.ms"
 CLIENT_OPTIONS: Final = frozenset(
     {BOOTSTRAP, CLIENT_ID, SECURITY, REQUEST_TIMEOUT, API_TIMEOUT, CONNECT_TIMEOUT, BACKOFF, BACKOFF_MAX}
 )
-"""Names of client options that are allowed for both reading and writing."""
+"""Names of the Kafka client options that are allowed for both reading and writing."""
 CLIENT_OPTIONS_IGNORED: Final = frozenset(
     {
         "kafka.metadata.max.age.ms",
@@ -43,7 +43,7 @@ CLIENT_OPTIONS_IGNORED: Final = frozenset(
         "kafka.auto.include.jmx.reporter",
     }
 )
-"""Client options accepted without effect, so that jobs for Spark's Kafka source need only change `format(...)`."""
+"""Names of Kafka client options that are accepted but ignored, for jobs written for Spark's Kafka source."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -61,7 +61,7 @@ class OptionTable:
     known: frozenset[str]
     ignored: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Options of Spark's Kafka source that are not supported, each with advice for the error message."""
+    """Names of unsupported options of Spark's Kafka source, each with advice for the error message."""
 
 
 class Options:
@@ -86,7 +86,7 @@ class Options:
         return name.lower() in self._given
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Returns an option's value without surrounding blanks, or the default. Raises BadOption if that is empty."""
+        """Returns an option's value, stripped of blanks; `default` if not set. Raises BadOption for a blank value."""
         value = self._given.get(name.lower())
         if value is None:
             return default
@@ -103,7 +103,7 @@ class Options:
         return _FLAGS[value.lower()]
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """Returns an option's value, which must be a key of `choices` (key: explanation). Raises BadOption."""
+        """Returns an option's value, or `default`, in lower case. Raises BadOption if it is not in `choices`."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             can = "; ".join(f"{choice} ({what})" for choice, what in choices.items())
@@ -111,7 +111,7 @@ class Options:
         return value
 
     def integer(self, name: str, *, least: int = 1, most: int = LONG_MAX) -> int | None:
-        """Returns an option's integer value from `least` to `most`; None if it is not set. Raises BadOption."""
+        """Returns an option's integer value; None if not set. Raises BadOption if it is not `least` to `most`."""
         value = self.text(name)
         if value is None:
             return None
@@ -124,7 +124,7 @@ class Options:
         return number
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """Returns an option such as `500`, `500ms`, `30s`, `15m` or `2h` in milliseconds, or the default."""
+        """Returns an option such as `500`, `500ms`, `30s` or `2h` in milliseconds; `default_ms` if it is not set."""
         value = self.text(name)
         if value is None:
             return default_ms

@@ -9,15 +9,15 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.errors import BadOption
 
 Positions = dict[TopicPartition, int]
-"""The next offset to read of each partition."""
+"""The next offset to read from each partition."""
 
 EARLIEST = -2
 LATEST = -1
-"""The offset value in options that stands for the latest offset; EARLIEST stands for the earliest."""
+"""The offset value in options that means the latest offset; EARLIEST means the earliest."""
 
 
 class JsonForm(Enum):
-    """The forms of options with JSON values, each with an example for error messages."""
+    """The kinds of JSON that options accept. Each value is an example for error messages."""
 
     PARTITIONS = '{"orders": [0, 1]}'
     OFFSETS = '{"orders": {"0": 23, "1": -2}}'
@@ -25,7 +25,7 @@ class JsonForm(Enum):
 
 
 def write_positions(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Encodes positions, sorted by topic and partition because Spark compares the encoded text."""
+    """Encodes offsets as JSON objects, sorted by topic and partition because Spark compares the encoded text."""
     written: dict[str, dict[str, int]] = {}
     for tp in sorted(positions):
         written.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
@@ -48,7 +48,7 @@ def read_positions(value: object) -> Positions:
 
 
 def parse_positions(option: str, text: str, form: JsonForm, *, least: int) -> Positions:
-    """Parses an option whose JSON has an integer of at least `least` for each partition. Raises BadOption."""
+    """Parses an option whose JSON maps partitions to integers. Raises BadOption if an integer is below `least`."""
     try:
         found = read_positions(_parse(text))
     except ValueError as error:
@@ -62,7 +62,7 @@ def parse_positions(option: str, text: str, form: JsonForm, *, least: int) -> Po
 
 
 def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
-    """Parses an option such as `{"orders": [0, 1]}`. Raises BadOption."""
+    """Parses an option that lists partitions, such as `{"orders": [0, 1]}`. Raises BadOption if it is malformed."""
     form = JsonForm.PARTITIONS
     try:
         value = _parse(text)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
-    """Starts a query and waits until its sources have started. Raises StreamingQueryException if they fail.
+    """Starts a query and waits until its sources have started; restarts it if a source process was late.
 
     >>> query = start_query(writer.start)
     """

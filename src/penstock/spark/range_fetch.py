@@ -1,4 +1,4 @@
-"""Fetches the record batches of one offset range on a background thread, ahead of the Spark task."""
+"""Fetches the record batches of one offset range on a background thread, before the Spark task asks for them."""
 
 import asyncio
 import logging
@@ -37,9 +37,9 @@ from penstock.wire.messages.fetch import (
 )
 
 PREFETCH_MAX: Final = 2
-"""Maximum number of Fetch responses that are buffered or requested before the task needs them."""
+"""Maximum number of Fetch responses that are buffered or requested before the task asks for them."""
 FIRST_FETCH_BYTES: Final = 1 << 20
-"""Maximum bytes of the first fetch, while the record size is unknown: many offset ranges are short."""
+"""Maximum bytes of the first Fetch response. It is small because many offset ranges are short."""
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +49,7 @@ class FetchPlan:
 
     offset_range: OffsetRange
     topic_id: bytes
-    """The topic id at planning time, to detect a topic that was recreated under the same name."""
+    """The topic id when the read was planned, to detect a topic that was recreated under the same name since."""
     bootstrap: str
     client: ClientSettings
     settings: FetchSettings
@@ -58,19 +58,19 @@ class FetchPlan:
 
 
 class FetchedBatches(NamedTuple):
-    """The whole record batches of one Fetch response."""
+    """The complete record batches of one Fetch response."""
 
     start: int
-    """The fetch offset; the first batch may begin before this offset."""
+    """The offset that was requested. The first batch may begin before it."""
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
-    """The byte position in `data` and the header of each batch."""
+    """The byte position in `data` and the header, for each batch."""
     aborted: list[AbortedTransaction]
 
     def visible(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields position and header of each batch to return: no control batches, no aborted transactions.
+        """Yields position and header of each batch, except control batches and batches of aborted transactions.
 
-        Records of a producer are skipped from the first offset of its aborted transaction to the abort marker.
+        Batches of a producer are skipped from the first offset of its aborted transaction to the abort marker.
         """
         pending = deque(sorted(self.aborted, key=lambda entry: entry.first_offset))
         aborted: set[int] = set()
@@ -177,7 +177,7 @@ class _TopicReplaced(PenstockError):
 
 
 class _RangeCursor:
-    """The fetch position in an offset range."""
+    """Fetches an offset range, response by response."""
 
     def __init__(self, client: KafkaClient, plan: FetchPlan) -> None:
         self._client = client
@@ -192,7 +192,7 @@ class _RangeCursor:
         return self._position >= self._plan.offset_range.end
 
     async def next(self) -> FetchedBatches | None:
-        """Returns the next batches; None if the Fetch response had no usable batches."""
+        """Fetches once and returns the new batches; None if there are none, or if records were lost."""
         try:
             data = await self._client.retrying(
                 self._ask, topics=[self._tp.topic], retry_for_s=self._plan.settings.poll_timeout_s
@@ -252,7 +252,7 @@ class _RangeCursor:
         )
 
     def _take(self, data: PartitionData) -> FetchedBatches | None:
-        """Returns the batches in a response, and advances past them; None if the response has no whole new batch."""
+        """Returns the batches in a response and advances the fetch position; None if it has no complete new batch."""
         view = memoryview(data.records or b"")
         try:
             found = [(at, header) for at, header in batches(view) if header.next_offset > self._position]
@@ -283,7 +283,7 @@ class _RangeCursor:
             )
 
     async def _skip_gap(self) -> None:
-        """Handles OFFSET_OUT_OF_RANGE: continues at the log start offset, or raises DataLost."""
+        """Handles OFFSET_OUT_OF_RANGE: skips the lost offsets, or raises DataLost if `failOnDataLoss` is true."""
         held: LogRange = (await log_ranges(self._client, [self._tp]))[self._tp]
         if held.start <= self._position < held.end:
             self._wait_for_more(0)

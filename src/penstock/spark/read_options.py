@@ -1,4 +1,4 @@
-"""The options for reading: those of Spark's Kafka source, parsed and checked."""
+"""The options for reading, which are those of Spark's Kafka source: parsed and checked."""
 
 import re
 from collections.abc import Mapping
@@ -72,19 +72,19 @@ class BoundKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetBound:
-    """The offsets or times at which reading starts or ends."""
+    """The offsets or times at which a read starts, or at which it ends."""
 
     kind: BoundKind
     option: str
     """Name of the option that set this bound, for error messages."""
     by_partition: Mapping[TopicPartition, int] | None = None
-    """Offset (maybe EARLIEST or LATEST) or time in milliseconds, by partition."""
+    """Offset (or EARLIEST, LATEST) or time in milliseconds of each partition; None if all share one bound."""
     time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
-    """The partitions to read: of listed topics, of topics that match a pattern, or exactly the listed partitions."""
+    """The partitions to read: those of listed topics, those of topics that match a pattern, or listed partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -92,7 +92,7 @@ class TopicSelection:
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """Names of the topics that must exist."""
+        """Names of the topics that must exist; empty for a pattern."""
         return self.topics or tuple(sorted({tp.topic for tp in self.partitions}))
 
     def matches(self, topic: str) -> bool:
@@ -115,17 +115,17 @@ class FetchSettings:
     bytes_min: int = 1
     wait_ms: int = 500
     poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
-    """Seconds that a task waits for records that should exist, including broker restarts."""
+    """Seconds that a task waits for records that should exist, even while brokers restart."""
     check_crcs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerSettings:
-    """Minimum and maximum size of a micro-batch."""
+    """Minimum and maximum size of a micro-batch, in offsets, and the maximum delay."""
 
     offsets_max: int | None
     offsets_min: int | None
-    """Minimum number of offsets per micro-batch; if fewer are available, it is delayed by at most `delay_ms`."""
+    """Minimum number of offsets per micro-batch. If fewer are available, the micro-batch waits up to `delay_ms`."""
     delay_ms: int
 
 
@@ -137,12 +137,12 @@ class ReadOptions:
     starting: OffsetBound | None
     ending: OffsetBound | None
     latest_if_no_match: bool
-    """Whether a start time later than all records means the end offset; if false, such a time is an error."""
+    """Whether to start at the end of a partition without records at or after the start time, or to fail."""
     committed: bool
     fail_on_data_loss: bool
     include_headers: bool
     push_filters: bool
-    """Whether reads apply Spark's filters: correct only for a DataFrame used in one query, see `reader.py`."""
+    """Whether the source applies Spark's filters; correct only for a DataFrame that is used in one query."""
     tasks_min: int | None
     records_per_task_max: int | None
     trigger: TriggerSettings
@@ -154,7 +154,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
-        """Parses the options given to `.option(...)`. Raises BadOption."""
+        """Parses the options given to `.option(...)`. Raises BadOption if one is unknown or invalid."""
         options = Options(given, READ_OPTIONS)
         return cls(
             bootstrap=bootstrap_of(options),
@@ -234,7 +234,8 @@ def _parse_selection(options: Options) -> TopicSelection:
 
 
 def _parse_bound(options: Options, side: str) -> OffsetBound | None:
-    """Returns the bound by time, times by partition or offsets: the first option set, as in Spark; None if none."""
+    """Returns the bound for `side` ("starting" or "ending"); None if no option sets it. As in Spark, an option for
+    one time overrides times by partition, which override offsets."""
     option = f"{side}Timestamp"
     time_ms = options.integer(option, least=0)
     if time_ms is not None:

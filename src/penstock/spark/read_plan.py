@@ -1,4 +1,4 @@
-"""Splits offset ranges into Spark tasks and limits micro-batch sizes. No I/O."""
+"""Splits offset ranges into Spark tasks, and limits the size of micro-batches. No I/O."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ class OffsetRange(NamedTuple):
 
 
 def split(ranges: Iterable[OffsetRange], *, tasks_min: int | None, records_max: int | None) -> list[OffsetRange]:
-    """Splits offset ranges into at least about `tasks_min` tasks of at most `records_max` records.
+    """Splits offset ranges into about `tasks_min` tasks or more, each of at most `records_max` offsets.
 
     Large ranges are split in proportion to their size, small ranges stay whole, empty ranges are dropped.
     """
@@ -48,7 +48,7 @@ def _parts(size: int, total: int, tasks: int) -> int:
 
 
 def _cut(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Splits an offset range into parts of equal size; the last parts take the remainder."""
+    """Splits an offset range into `parts` ranges whose sizes differ by at most one; the last are the larger."""
     found = []
     start = offset_range.start
     for part in range(parts):

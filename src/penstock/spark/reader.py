@@ -29,7 +29,7 @@ class OffsetRangePartition(InputPartition):
 def read_partition(
     options: ReadOptions, columns: tuple[str, ...], partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
-    """Yields the rows of one task. For an empty read, Spark passes another partition type, which has no rows."""
+    """Yields the rows of one task; none for a partition of another type, which Spark passes for an empty read."""
     if not isinstance(partition, OffsetRangePartition):
         return
     from penstock.spark.rows import read_rows  # imported late: pyarrow.compute is slow to load, and only tasks use it
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
         return [OffsetRangePartition(each, ids[each.tp]) for each in tasks]
 
     def _skip_earlier(self, driver: DriverClient, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Starts each range at the first record at or after the filters' minimum time; drops empty ranges."""
+        """Starts each range at the first record of the filters' minimum time or later; drops ranges without one."""
         time_ms = self._pushed.time_min_ms
         if time_ms is None:
             return ranges
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A reader that accepts pushed filters, used with the option `pushFilters`.
+    """A batch reader that accepts pushed filters, used if the option `pushFilters` is true.
 
     It is not the default, because Spark 4.3 reuses the plan of a DataFrame's first scan: a second query on the same
     DataFrame would miss rows. Spark rejects this reader unless `spark.sql.python.filterPushdown.enabled` is true.

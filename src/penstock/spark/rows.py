@@ -13,7 +13,7 @@ from penstock.spark.errors import BadSchema
 from penstock.spark.range_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
 
 BATCH_BYTES: Final = 4 << 20
-"""Number of record bytes after which an Arrow batch is emitted; a single large record batch may exceed it."""
+"""Number of record bytes at which an Arrow batch is emitted. A large record batch can make an Arrow batch larger."""
 BATCH_ROWS: Final = 32_768
 
 _HEADERS: Final = pa.list_(
@@ -29,7 +29,7 @@ TYPES: Final = {
     "timestampType": pa.int32(),
     "headers": _HEADERS,
 }
-"""Arrow types of the columns of Spark's Kafka source, by column name, in that source's column order."""
+"""Arrow type of each column that the data source can return, in the column order of Spark's Kafka source."""
 SCHEMA: Final = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 )
@@ -92,7 +92,7 @@ class _ArrowBatcher:
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:
-    """Converts timestamps to microseconds for Spark; times out of Spark's range become null."""
+    """Converts timestamps to microseconds; a time that Spark cannot represent becomes null."""
     try:
         return pc.multiply_checked(milliseconds, 1000).cast(TYPES["timestamp"])
     except pa.ArrowInvalid:

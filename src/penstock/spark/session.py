@@ -41,7 +41,7 @@ class SparkFailed(PenstockError):
 
 
 def driver_memory_mib(machine_mib: int) -> int:
-    """Returns a quarter of the machine's memory, within bounds. In local mode the driver is also the executor.
+    """Returns the memory for Spark's driver in MiB: a quarter of the machine's, within a minimum and a maximum.
 
     >>> driver_memory_mib(16384)
     4096
@@ -52,7 +52,7 @@ def driver_memory_mib(machine_mib: int) -> int:
 def settings(
     master: str, *, ui: bool = False, machine_mib: int | None = None, cores: int | None = None
 ) -> dict[str, str]:
-    """Returns the default Spark settings of a session, which the pipeline's own settings override."""
+    """Returns the default Spark settings of a session. Settings in the pipeline's options override them."""
     machine_mib = machine_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB
     cores = cores or os.cpu_count() or 1
     found = {
@@ -139,7 +139,7 @@ def redirect_query_errors(log: Path) -> None:
 
 @contextmanager
 def _redirect_stderr(log: Path | None) -> Iterator[None]:
-    """Redirects standard error to the log file in the `with` block; a JVM started there keeps the redirection."""
+    """Redirects standard error to the log file in the `with` block. A JVM started in the block keeps this target."""
     if log is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The streaming reader: offsets and offset ranges of micro-batches, and group commits that show progress.
+"""The streaming reader: plans the offset ranges of micro-batches, and commits progress to a consumer group.
 
 Spark keeps one reader in a separate process while the query runs and calls one method at a time; each task reads with
 a copy of the reader.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_TIMEOUT_S: Final = 5.0
-"""Timeout, in seconds, of offset commits to the consumer group, which only show progress to other tools."""
+"""Timeout, in seconds, of an offset commit to the consumer group."""
 GROUP_PAUSE_S: Final = 30.0
-"""How long, in seconds, offset commits to the consumer group are paused after a failure."""
+"""How long, in seconds, no offsets are committed to the consumer group after a failed commit."""
 log = logging.getLogger(__name__)
 
 Offsets = dict[str, Any]
-"""Positions in the form that Spark stores in its checkpoint."""
+"""Offsets by topic and partition, in the JSON form that Spark stores in its checkpoint."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: DriverClient | None = None
         self._latest: Positions = {}
         self._target: Positions | None = None
-        """End offsets of an availableNow query, set when the query starts."""
+        """The end offsets of an availableNow query, set at its first micro-batch; None for other queries."""
         self._is_available_now = False
         self._triggered_s = float("-inf")
         self._committed: Positions = {}
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target
 
     def _next_end(self, start_offsets: Positions, latest: Positions, limit: ReadLimit) -> Positions | None:
-        """Returns the end offsets of the next micro-batch; None if no micro-batch is due yet."""
+        """Returns the end offsets of the next micro-batch; None while it must wait for more records."""
         if not latest:
             return None
         trigger = self._options.trigger
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from None
 
     def _check_checkpoint(self, start_offsets: Positions, existing: Partitions) -> None:
-        """Raises BadCheckpoint if the query reads none of the checkpoint's topics, regardless of `failOnDataLoss`."""
+        """Raises BadCheckpoint if the query reads none of the checkpoint's topics, whatever `failOnDataLoss` is."""
         selection = self._options.selection
         if start_offsets and existing and not any(selection.matches(tp.topic) for tp in start_offsets):
             topics = sorted({tp.topic for tp in start_offsets})
@@ -189,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_to_group(self._parse_offsets(end), None)
 
     def _commit_to_group(self, done: Positions, existing: Collection[TopicPartition] | None) -> None:
-        """Commits progress to the consumer group. A failure is only logged: it must not fail the query."""
+        """Commits offsets to the consumer group. Only logs a failure: the query does not depend on these commits."""
         group = self._options.group
         offsets = {tp: offset for tp, offset in done.items() if existing is None or tp in existing}
         if group is None or not offsets or offsets == self._committed or time.monotonic() < self._commit_retry_at_s:

@@ -1,4 +1,4 @@
-"""Writes the rows of one task: Arrow batches in, record batches out to the partition leaders."""
+"""Writes the rows of one Spark task: converts Arrow batches to record batches and sends them to partition leaders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TOPIC: Final = 2  # the number of topics among the resources that have settings
 _MAX_BYTES: Final = "max.message.bytes"
 DRAFTS_BYTES_MAX: Final = 32 << 20
-"""Maximum total size of incomplete batches in bytes; above it all of them are sent."""
+"""Maximum total size, in bytes, of batches that are not full. Above this size all of them are sent."""
 
 
 class _Topic:
@@ -53,7 +53,7 @@ class _Topic:
 
     @property
     def sticky(self) -> int:
-        """The partition for rows without a key: it stays the same until a batch is full (KIP-480)."""
+        """The partition for rows without a key; it changes when a batch for this partition is full (KIP-480)."""
         return self._sticky.choose(self._available)
 
     def move_on(self) -> None:
@@ -87,7 +87,7 @@ class TaskWriter:
         """Total bytes of the batches sent."""
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Adds all rows of an Arrow batch. Waits while the send buffer is full."""
+        """Adds all rows of an Arrow batch to record batches. Waits while the send buffer is full."""
         columns = row_columns(rows, timestamp_ms=self._clock.now_ms())
         wanted = int_column(rows.column("partition")) if self._columns.partition else None
         for topic, indices in self._by_topic(rows):
@@ -104,7 +104,7 @@ class TaskWriter:
     # -- partitioning
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[_Topic, Ints | None]]:
-        """Yields each topic with the indices of its rows; None stands for all rows."""
+        """Yields each topic and the indices of its rows; None instead of indices if all rows are for one topic."""
         if not self._columns.topic:
             assert self._options.topic is not None
             yield self._topic(self._options.topic), None
@@ -138,7 +138,7 @@ class TaskWriter:
     def _group_by_partition(
         self, topic: _Topic, columns: RowColumns, count: int, indices: Ints | None, wanted: IntColumn | None
     ) -> tuple[Ints, Ints]:
-        """Returns a topic's row indices, sorted by partition, and where each partition's indices end among them."""
+        """Returns the topic's row indices sorted by partition, and where the indices of each partition end."""
 
         def group() -> tuple[Ints, Ints]:
             return kernel.active.spread(count, indices, columns.key, wanted, topic.partitions, topic.sticky)
@@ -174,7 +174,7 @@ class TaskWriter:
     def _fill(
         self, tp: TopicPartition, batch_bytes: int, columns: RowColumns, rows: Ints, start: int, end: int
     ) -> bool:
-        """Adds rows[start:end] to the batches of a partition; returns whether a batch became full."""
+        """Adds rows[start:end] to batches of a partition, and sends full batches. Returns whether any was full."""
         filled = False
         while start < end:
             draft = self._drafts.get(tp)
@@ -218,7 +218,7 @@ class TaskWriter:
 
 
 async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
-    """Returns a topic's metadata. Creates a missing topic if brokers allow that (auto.create.topics.enable)."""
+    """Returns a topic's metadata. A missing topic is created if the brokers allow it (auto.create.topics.enable)."""
     try:
         return await client.topic(name)
     except ServerError as error:

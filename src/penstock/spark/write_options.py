@@ -1,4 +1,4 @@
-"""The options for writing: those of Spark's Kafka sink and of Kafka's producer, parsed and checked."""
+"""The options for writing, which are those of Spark's Kafka sink and of Kafka's producer: parsed and checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from penstock.spark.options import (
 
 CLIENT_ID: Final = "penstock-spark"
 BATCH_BYTES: Final = 256 << 10
-"""Default size of an uncompressed batch in bytes: fastest for the broker, and below `max.message.bytes`."""
+"""Default maximum size of an uncompressed batch, in bytes: fastest for brokers, and below `max.message.bytes`."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Default transaction timeout in milliseconds: the brokers' maximum, since transactions last until all tasks end."""
+"""Default transaction timeout in milliseconds: the brokers' maximum, as transactions last until all tasks end."""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 TXN_APP: Final = "txnAppId"
 TXN_VERSION: Final = "txnVersion"
-"""Name of an option, as in Delta: a batch write repeated with the same `txnAppId` and version takes effect once."""
+"""Name of an option: a batch write repeated with equal `txnAppId` and `txnVersion` takes effect once, as in Delta."""
 COMPRESSION: Final = "kafka.compression.type"
 TRANSACTION_TIMEOUT: Final = "kafka.transaction.timeout.ms"
 BATCH_SIZE: Final = "kafka.batch.size"
@@ -39,7 +39,7 @@ _LEVELS: Final = {
     Codec.LZ4: ("kafka.compression.lz4.level", 1, 17),
     Codec.ZSTD: ("kafka.compression.zstd.level", -131_072, 22),
 }
-"""Compression levels by codec: the name of the option and the range of levels, as in Kafka."""
+"""For each codec, the option for its compression level, and the minimum and maximum level, as in Kafka."""
 
 WRITE_OPTIONS: Final = OptionTable(
     direction="writing",
@@ -88,16 +88,16 @@ class WriteOptions:
     level: int | None
     batch_bytes: int
     record_bytes_max: int | None
-    """Maximum bytes of a record; None means the topic's `max.message.bytes`."""
+    """Maximum bytes of a record; None if only the topic's `max.message.bytes` limits it."""
     transaction_timeout_ms: int
     send: SendSettings
     txn_app: str | None = None
-    """The query id of a batch write; None means a new query id, deleted after the write."""
+    """The query id of a batch write (`txnAppId`); None if the write generates a query id, closed after the write."""
     txn_version: int = 0
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "WriteOptions":
-        """Parses the options given to `.option(...)`. Raises BadOption."""
+        """Parses the options given to `.option(...)`. Raises BadOption if one is unknown or invalid."""
         options = Options(given, WRITE_OPTIONS)
         codec = _parse_codec(options)
         _check_delivery_options(options)
@@ -145,7 +145,7 @@ def _parse_codec(options: Options) -> Codec:
 
 
 def _parse_level(options: Options, codec: Codec) -> int | None:
-    """Returns the compression level for `codec`, or None; levels of other codecs are ignored, as in Kafka."""
+    """Returns the compression level set for `codec`; None if not set. Levels of other codecs have no effect."""
     found = None
     for each, (name, least, most) in _LEVELS.items():
         level = options.integer(name, least=least, most=most)
@@ -155,7 +155,7 @@ def _parse_level(options: Options, codec: Codec) -> int | None:
 
 
 def _check_delivery_options(options: Options) -> None:
-    """Raises BadOption for producer settings that would break the delivery guarantees."""
+    """Raises BadOption for producer settings that break the delivery guarantees or name a Java class."""
     acks = options.text("kafka.acks", "all")
     if acks not in ("all", "-1"):
         raise BadOption(
@@ -189,5 +189,5 @@ def _parse_send(options: Options) -> SendSettings:
 
 
 def _at_least_one(given: int | None, default: int) -> int:
-    """Returns `given` or the default, but at least 1: Kafka accepts 0 for such settings."""
+    """Returns `given`, or `default` if it is None; 1 for 0, which Kafka accepts for such settings."""
     return default if given is None else max(given, 1)

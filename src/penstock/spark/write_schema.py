@@ -27,7 +27,7 @@ _TYPES: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteColumns:
-    """Which optional columns the DataFrame has; `value` is always present."""
+    """Which optional columns are read from the DataFrame. The column `value` is required."""
 
     topic: bool
     """Whether each row names its topic in the column `topic`."""
@@ -38,7 +38,7 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "WriteColumns":
-        """Returns the optional columns in a schema; `topic` is the option of that name. Raises BadSchema."""
+        """Returns the optional columns in a schema, given the option `topic`. Raises BadSchema for a bad schema."""
         found = {field.name: field.dataType for field in schema.fields}
         if "value" not in found:
             there = ", ".join(found) or "none"

@@ -1,8 +1,8 @@
 """Exactly-once batch and streaming sinks: tasks write in open transactions, the driver commits them together.
 
 Each task writes in its own transaction and leaves it open. The driver asks the transaction coordinator to commit all
-transactions of a batch atomically, recorded under the query id and batch id: if Spark repeats a batch, the
-coordinator knows that it is committed, and the repeated writes are aborted. The proof is in docs/spark.md.
+transactions of a batch atomically, recorded under the query id and batch id. If Spark repeats a batch that is already
+committed, the coordinator finds that record, and the repeated writes are aborted. The proof is in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property of a Spark task that holds its streaming query id; each checkpoint has its own id."""
+"""Name of the local property of a Spark task that holds the streaming query id. The checkpoint determines the id."""
 ONLY_BATCH: Final = 0
-"""The batch id of a batch write, whose query has only one batch."""
+"""The batch id of a batch write without `txnAppId`: its query has only this batch."""
 ID_SLOTS: Final = 4
-"""Number of transactional ids per attempt of a task. Spark does not tell Python the stage attempt: two attempts
-may run the same task at once, and the second must not fence the first."""
+"""Number of transactional ids that each task attempt can choose from. Two stage attempts may run the same task at
+once; with different ids the second does not fence the first."""
 ABORT_TIMEOUT_S: Final = 10.0
-"""How long, in seconds, a failed task tries to abort its transaction; else the query's next commit aborts it."""
+"""How long, in seconds, a failed task tries to abort its transaction. Otherwise the query's next commit aborts it."""
 STRAGGLERS_S: Final = 3.0
-"""Seconds after which all tasks of a failed batch have ended: Spark kills its Python workers after two seconds."""
+"""Seconds to wait for the last tasks of a failed batch to end: Spark kills Python workers after two seconds."""
 _BUSY_RANK: Final = {"PrepareCommit": 1, "PrepareAbort": 1, "PrepareEpochFence": 1, "Ongoing": 2}
-"""Rank of transaction states: a task takes the transactional id whose state has the lowest rank (default 0)."""
+"""Rank of transaction states, 0 if not listed: a task takes the transactional id whose state ranks lowest."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """The result of a task, sent to the driver."""
+    """The result of a write task, which Spark sends to the driver."""
 
     query: str
     participant: Participant | None
@@ -69,7 +69,7 @@ class TaskCommitMessage(WriterCommitMessage):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Returns the writer for `df.write`, which writes all rows or none."""
+    """Returns the writer for `df.write`. With exactly-once delivery, it writes all rows or none."""
     with hide_tracebacks():
         if overwrite:
             raise BadOption("mode 'overwrite' is not supported: topics are append-only; use mode('append')")
@@ -85,7 +85,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of one batch write. Tasks, and the driver when it commits, use copies of the writer."""
+    """The writer for one `df.write`. Tasks, and the driver when it commits, use copies of the writer."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
@@ -216,7 +216,8 @@ def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
 def commit_batch(
     options: WriteOptions, query: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
-    """Commits the transactions of all tasks atomically, unless already committed. Raises SetBroken if one failed."""
+    """Commits the transactions of all tasks of a batch atomically, unless the batch is already committed.
+    Raises SetBroken, and commits none, if one of the transactions has failed."""
     loop = background_loop()
     participants = [
         message.participant
@@ -239,7 +240,7 @@ def commit_batch(
 
 
 def end_query(options: WriteOptions, query: str) -> None:
-    """Closes the query, so that running tasks cannot begin more transactions; committed records stay.
+    """Closes the query, so that running tasks cannot begin more transactions. Records already committed stay.
 
     Spark does not wait for tasks that it kills, nor for tasks on executors that it has lost.
     """
@@ -251,7 +252,7 @@ def end_query(options: WriteOptions, query: str) -> None:
 
 
 def abort_batch(options: WriteOptions, query: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Aborts the open transactions of a failed batch immediately, before they time out."""
+    """Aborts the open transactions of a failed batch at once, instead of letting them time out."""
     loop = background_loop()
     try:
         client = loop.client(options.bootstrap, options.client)

@@ -52,7 +52,7 @@ def deletion(queue: Queue, params: Params) -> MessageAck:
 
 
 def renewal(queue: Queue, params: Params) -> MessageAck:
-    """Returns the request to change a visibility timeout. 0 seconds: visible at once; the receipt stays valid."""
+    """Returns the request to change a message's visibility timeout; 0 seconds makes the message visible at once."""
     receipt = read_receipt(queue, params)
     timeout_s = checks.maybe_int(params, "VisibilityTimeout")
     if timeout_s is None:
@@ -63,22 +63,22 @@ def renewal(queue: Queue, params: Params) -> MessageAck:
 
 
 def delete_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Returns the error of a DeleteMessage, or None. An already deleted message is no error: clients may retry."""
+    """Returns the SQS error for the `error` of a DeleteMessage; None if the message is (or was already) deleted."""
     if isinstance(error, AlreadyFinished):
         return None
     return _expired(params) if isinstance(error, NotHeld) else error
 
 
 def delete_entry_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Like `delete_error`, for a batch entry, which has another error code, as on AWS:
-    https://github.com/smaskalik/sqsmover/issues/54"""
+    """Like `delete_error`, for an entry of DeleteMessageBatch: an expired receipt has another error code, as on
+    AWS. https://github.com/smaskalik/sqsmover/issues/54"""
     if isinstance(error, NotHeld) and not isinstance(error, AlreadyFinished):
         return SqsError(RECEIPT_HANDLE_IS_INVALID, "The receipt handle has expired")
     return delete_error(params, error)
 
 
 def renew_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Returns the error of a ChangeMessageVisibility, or None."""
+    """Returns the SQS error for `error` of a ChangeMessageVisibility; None if there is no error."""
     if isinstance(error, NeverReceived):
         return SqsError(MESSAGE_NOT_IN_FLIGHT, "The message referred to isn't in flight.")
     if isinstance(error, AlreadyFinished):
@@ -88,7 +88,7 @@ def renew_error(params: Params, error: PenstockError | None) -> PenstockError | 
 
 
 def _expired(params: Params) -> SqsError:
-    """Returns the error for a receipt that has expired in a FIFO queue, or whose message was received again."""
+    """Returns the error for an expired receipt of a FIFO queue, or a receipt whose message was received again."""
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 
@@ -97,7 +97,8 @@ async def acknowledge_batch(
     read: Callable[[Queue, Params], MessageAck],
     explain: Callable[[Params, PenstockError | None], PenstockError | None],
 ) -> Result:
-    """Acknowledges the messages of a batch request; each entry succeeds or fails on its own."""
+    """Acknowledges the messages of a batch request; each entry succeeds or fails on its own. `read` parses an
+    entry; `explain` translates its error (None: no error)."""
     queue = call.queue()
     entries = read_entries(call.params, call.action)
     items, failures = dict[str, MessageAck](), {}

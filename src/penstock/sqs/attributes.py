@@ -1,4 +1,4 @@
-"""Queue attributes: converts between AWS attribute names and texts and QueueSettings."""
+"""Queue attributes: converts AWS's attribute names and text values to QueueSettings and back."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -54,13 +54,14 @@ CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
 _OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
-"""Attributes that are stored and returned unchanged; of these, only the policy has an effect."""
+"""Attributes whose values are stored and returned but, except the policy, have no effect."""
 POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*INTEGERS, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
 
 def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_arn) -> QueueSettings:
-    """Returns the settings of a new queue with these attributes. `full_name`: see `changed`."""
+    """Returns the settings of a new queue: these attributes, and defaults for all others. `full_name`: function
+    that returns the full name of the queue in an ARN."""
     is_fifo = FIFO_QUEUE in attributes
     if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS accepts only true
         raise unknown(FIFO_QUEUE)
@@ -72,10 +73,8 @@ def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_ar
 def changed(
     settings: QueueSettings, attributes: Mapping[str, str], full_name: FullName = name_in_arn, *, is_new: bool = False
 ) -> QueueSettings:
-    """Returns the settings with these attributes applied.
-
-    `full_name`: function that returns the full name of the queue in an ARN; None if it is not the ARN of a queue.
-    """
+    """Returns the settings with these attributes changed; `is_new` if the queue is being created. `full_name`:
+    function that returns the full name of the queue in an ARN, or None if its argument is not the ARN of a queue."""
     if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
         raise SqsError(
             INVALID_ATTRIBUTE_NAME,
@@ -168,7 +167,7 @@ def _policy(name: str, value: str) -> dict[str, Any]:
 
 
 def _redrive(value: str, full_name: FullName) -> Redrive | None:
-    """Returns the parsed RedrivePolicy; None if the value is empty, which removes the policy."""
+    """Returns the parsed RedrivePolicy; None if `value` is empty, which removes the policy."""
     if not value:
         return None
     found = _policy("RedrivePolicy", value)
@@ -204,7 +203,7 @@ def _redrive_error(value: str, reason: str) -> SqsError:
 
 
 def _redrive_allow(value: str, full_name: FullName) -> RedriveAllow:
-    """Returns the parsed RedriveAllowPolicy; an empty value allows all source queues, as if there were no policy."""
+    """Returns the parsed RedriveAllowPolicy; if `value` is empty, the default, which allows all source queues."""
     found = _policy("RedriveAllowPolicy", value) if value else {}
     if not found:
         return RedriveAllow()
@@ -234,7 +233,7 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
-    """Returns all attributes that describe the settings. `arn`: returns the ARN for a queue's full name."""
+    """Returns the settings as queue attributes. `arn`: function that returns the ARN for a queue's full name."""
     found = {name: str(getattr(settings, field)) for name, (field, _) in INTEGERS.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)
@@ -259,7 +258,7 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
 
 
 def _shown_others(others: Mapping[str, str]) -> dict[str, str]:
-    """Returns the attributes in `_OTHERS`, with AWS's defaults: SQS-managed SSE, or the KMS key and reuse period."""
+    """Returns the stored attributes of `_OTHERS`, plus AWS's default values of the encryption attributes."""
     if KMS_KEY in others:
         return {KMS_REUSE: KMS_REUSE_DEFAULT, MANAGED_SSE: "false", **others}
     return {MANAGED_SSE: "true", **{name: value for name, value in others.items() if name != KMS_REUSE}}

@@ -20,7 +20,7 @@ _ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ID_CHARS_MAX}}}")
 
 
 def read_entries(params: Params, action: str) -> dict[str, Params]:
-    """Returns the entries of a batch by id, in order. Raises an error if the batch as a whole is invalid."""
+    """Returns the entries of a batch request by id. Raises if there are none or too many, or an id is invalid."""
     given = params.get("Entries")
     if type(given) is list and len(given) > BATCH_ENTRIES_MAX:
         raise SqsError(
@@ -46,14 +46,14 @@ def read_entries(params: Params, action: str) -> dict[str, Params]:
 
 
 def failed(name: str, error: PenstockError) -> dict[str, Any]:
-    """Returns the entry for a failed message in the Failed list."""
+    """Returns the entry of the Failed list for the batch entry with id `name`."""
     shown_error = translate(error)
     fault = shown_error.fault
     return {"Id": name, "SenderFault": fault.is_sender, "Code": fault.code, "Message": shown_error.message}
 
 
 def result(successful: list[dict[str, Any]], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the result of a batch request. Like AWS, omits an empty list."""
+    """Returns the result of a batch request; omits the Successful or Failed list if it is empty, as AWS does."""
     found: dict[str, Any] = {}
     if successful:
         found["Successful"] = successful

@@ -31,15 +31,15 @@ from penstock.sqs.queue_names import (
 )
 
 Result = dict[str, Any] | None
-"""The result of an action, as in the JSON protocol; None where AWS returns no result."""
+"""The result of an action in the form of the JSON protocol; None if AWS returns no result for the action."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 
 class Endpoint(NamedTuple):
-    """Defaults of a broker for what a request does not name (host, account, region), and which rules apply."""
+    """A broker's SQS settings: its rules, and the host, account and region of requests that name none."""
 
     host: str
-    """This broker's address, for requests without a valid Host header."""
+    """This broker's address, used in queue URLs if a request has no valid Host header."""
     account: str = ACCOUNT
     region: str = REGION
     has_regions: bool = False
@@ -47,12 +47,12 @@ class Endpoint(NamedTuple):
     is_local: bool = False
     """Whether only programs on this machine can reach this endpoint."""
     is_strict: Callable[[], bool] = lambda: False
-    """Whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
+    """Function that returns whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A request for an action."""
+    """One request for an SQS action."""
 
     action: str
     params: Params
@@ -64,7 +64,7 @@ class Call:
     slices: TimeSlices
     codec: Codec = JSON
     on_lost: Callable[[], None] | None = None
-    """Set by an action that must be undone if the client cannot have received the response."""
+    """Callback that undoes the action if the client cannot have received the response; None if nothing is undone."""
 
     # -- queues
 
@@ -77,7 +77,7 @@ class Call:
         return self._default_queue(name, account) or self.queue_named(name, account if is_account(account) else "")
 
     def _default_queue(self, name: str, account: str) -> Queue | None:
-        """Returns the queue in the default account, or None. Fast path for most requests."""
+        """Fast path of `queue`: returns a queue of the default account; None if the slow path must find the queue."""
         caller, endpoint = self.caller, self.endpoint
         if endpoint.has_regions or "." in name or account not in (endpoint.account, ACCOUNT):
             return None
@@ -87,7 +87,7 @@ class Call:
         return found if found is not None and found.owner == ACCOUNT else None
 
     def queue_named(self, name: str, account: str = "") -> Queue:
-        """Returns the queue in an account (empty: the caller's account). Raises UnknownQueue, or AccessDenied."""
+        """Returns the queue by name and account ("": the caller's account). Raises UnknownQueue or AccessDenied."""
         if len(name) > FULL_NAME_CHARS_MAX:
             raise errors.UnknownQueue(name)
         space = own = self.space
@@ -105,7 +105,8 @@ class Call:
         return found
 
     def find(self, name: str, space: Namespace | None = None) -> Queue | None:
-        """Returns a queue of a namespace (default: the caller's), or None. Unsigned requests may use full names."""
+        """Returns the queue of this name in a namespace (default: the caller's), or None. In an unsigned request,
+        `name` may also be a full name."""
         space = space or self.space
         found = self.service.queue(space.full(name))
         if found is not None and (self.caller is None or space.has(found, self.endpoint.account)):
@@ -116,7 +117,8 @@ class Call:
         return found if found is not None and space.has(found, self.endpoint.account) else None
 
     def _shared_queue(self, name: str, space: Namespace) -> Queue:
-        """Returns another account's queue if its policy allows the action; errors do not reveal whether it exists."""
+        """Returns another account's queue if its policy allows the action; otherwise raises an error that does not
+        reveal whether the queue exists."""
         caller, found = self.caller, self.find(name, space)
         assert caller is not None
         action = self.action.removesuffix("Batch")
@@ -136,7 +138,7 @@ class Call:
         )
 
     def check_access(self, name: str) -> None:
-        """Raises AccessDenied if the caller may not use a queue of this name in its own account."""
+        """Raises AccessDenied if the caller's access key does not allow queues of this name in its own account."""
         caller = self.caller
         if caller is not None and not caller.may_use(name):
             action = f"sqs:{self.action.lower()}"
@@ -147,7 +149,7 @@ class Call:
             )
 
     def listed_name(self, queue: Queue) -> str:
-        """Returns the queue's name without prefix if it is listed among the caller's queues; else an empty string."""
+        """Returns the queue's name without prefix if the caller may see the queue in ListQueues; else ""."""
         space = self.space
         name = space.own_name(queue)
         if self.caller is None or not name:
@@ -158,26 +160,26 @@ class Call:
 
     @property
     def owner(self) -> str:
-        """The owner of a queue that this request creates."""
+        """The owner of queues that this request creates: the access key's owner; if unsigned, the default account."""
         return self.caller.owner if self.caller is not None else ACCOUNT
 
     @property
     def space(self) -> Namespace:
-        """The namespace of the caller's account, in the region of the request."""
+        """The namespace (account and region) of the caller: its account, and the region of the request."""
         owner = ACCOUNT if self.caller is None else owner_of(self.caller.owner, self.endpoint.account)
         return Namespace(owner, self._region_apart(self.region)) if self.endpoint.has_regions else Namespace(owner)
 
     def _region_apart(self, region: str) -> str:
-        """Returns the region part of a queue's full name: `region`, or "" for the default region."""
+        """Returns the region as part of a full name; "" for the default region, or if regions share queue names."""
         is_apart = self.endpoint.has_regions and region != self.endpoint.region and is_region(region)
         return region if is_apart else ""
 
     def space_of(self, queue: Queue) -> Namespace:
-        """Returns the namespace (account and region) of a queue that this request uses."""
+        """Returns the namespace of a queue that this request uses: its owner's account, in the request's region."""
         return self.space._replace(owner=owner_of(queue.owner, self.endpoint.account))
 
     def space_in_arn(self, parts: ArnParts) -> Namespace:
-        """Returns the namespace in an ARN; account or region are the caller's if the ARN has none."""
+        """Returns the namespace (account, region) in an ARN; a part missing in the ARN is the caller's."""
         own = self.space
         owner = owner_of(parts.account, self.endpoint.account) if is_account(parts.account) else own.owner
         region = self._region_apart(parts.region) if parts.region else own.region
@@ -187,7 +189,7 @@ class Call:
         return own if is_missing else space
 
     def full_name_in_arn(self, arn: str) -> str | None:
-        """Returns the full name of the queue that an ARN names; None if it is not the ARN of a queue."""
+        """Returns the full name of the queue in an ARN, existing or not; None if `arn` is not a queue's ARN."""
         parts = parts_of_arn(arn)
         if parts is None:
             return None
@@ -199,33 +201,33 @@ class Call:
 
     @property
     def sender(self) -> str:
-        """The sender that is recorded in messages; empty if unknown."""
+        """The account or owner recorded as a message's SenderId; empty for an unsigned request."""
         owner = self.caller.owner if self.caller is not None else ""
         return self.endpoint.account if owner == ACCOUNT else owner
 
     @property
     def trace(self) -> bytes:
-        """The X-Amzn-Trace-Id header (AWS X-Ray); empty if it is missing, not text, or too long."""
+        """Value of the X-Amzn-Trace-Id header (AWS X-Ray); empty if it is missing, too long, or not ASCII text."""
         value = self.request.headers.get(b"x-amzn-trace-id", b"")
         return value if len(value) <= TRACE_CHARS_MAX and value.isascii() and checks.is_legal(value) else b""
 
     @property
     def region(self) -> str:
-        """The region that the client has signed for, or the default region."""
+        """The region in the request's signature; the default region if there is none."""
         return region_of(self.request) or self.endpoint.region
 
     def account(self, queue: Queue | None) -> str:
-        """Returns the account id of a queue; without a queue, that of this request."""
+        """Returns the id of the account that owns `queue`; if None, of the account that this request acts for."""
         return account_of(self.owner if queue is None else queue.owner, self.endpoint.account)
 
     def arn(self, full: str) -> str:
-        """Returns the ARN of a queue, by its full name."""
+        """Returns the ARN of the queue with this full name."""
         queue = self.service.queue(full)
         space = self.space if queue is None else self.space_of(queue)
         return arn_of(self.region, self.account(queue), space.local(full))
 
     def url(self, queue: Queue) -> str:
-        """Returns the queue's URL, with the host that the client used."""
+        """Returns the queue's URL, with the host that the client used in this request."""
         return self.url_of(self.space_of(queue).local(queue.name), self.account(queue))
 
     def url_of(self, name: str, account: str) -> str:

@@ -29,7 +29,7 @@ def wrong_type(name: str, value: object, wanted: str) -> SqsError:
 
 
 def text(params: Mapping[str, Any], name: str) -> str:
-    """Returns a required string parameter. Raises MissingParameter."""
+    """Returns a required string parameter. Raises MissingParameter if it is missing or empty."""
     value = params.get(name)
     if type(value) is str:
         if value:
@@ -56,7 +56,7 @@ def maybe_int(params: Mapping[str, Any], name: str) -> int | None:
 
 
 def texts(params: Mapping[str, Any], name: str) -> list[str]:
-    """Returns a parameter that is a list of strings; empty if it is missing."""
+    """Returns a parameter that is a list of strings; an empty list if it is missing."""
     value = params.get(name)
     if value is None:
         return []
@@ -70,7 +70,7 @@ def texts(params: Mapping[str, Any], name: str) -> list[str]:
 
 
 def text_map(params: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Returns a parameter that is a map of strings; empty if it is missing."""
+    """Returns a parameter that is a map of strings to strings; an empty map if it is missing."""
     value = params.get(name)
     if value is None:
         return {}
@@ -89,7 +89,7 @@ def _check_count(name: str, value: Sized) -> None:
 
 
 def entries(params: Mapping[str, Any], name: str) -> list[Params]:
-    """Returns a parameter that is a list of structures; empty if it is missing. The caller must check their count."""
+    """Returns a parameter that is a list of objects; empty if it is missing. The caller must limit its length."""
     value = params.get(name)
     if value is None:
         return []
@@ -108,7 +108,7 @@ def within(name: str, value: int, span: Span, reason: str) -> int:
 
 
 def token(name: str, value: str) -> str:
-    """Returns a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId after checking its characters."""
+    """Checks length and characters of a group id, deduplication id or attempt id; returns it unchanged."""
     if not _TOKEN.fullmatch(value):
         raise errors.invalid_parameter(
             name,
@@ -119,7 +119,7 @@ def token(name: str, value: str) -> str:
 
 
 def is_legal(value: bytes) -> bool:
-    """Whether a UTF-8 text has only characters that SQS accepts: those allowed in XML."""
+    """Whether a UTF-8 text has only characters that SQS accepts, which are the characters allowed in XML."""
     if value.translate(None, _LEGAL):
         return False
     return value.isascii() or not any(each in value for each in _NO_CHARACTERS)

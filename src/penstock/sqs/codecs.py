@@ -9,13 +9,13 @@ from penstock.sqs.errors import SqsError
 
 
 class Codec(NamedTuple):
-    """Encodes the responses to one request."""
+    """Functions that encode results and errors in one response format."""
 
     encode: Callable[[str, dict[str, Any] | None, bytes], HttpResponse]
-    """Encodes a result; its arguments are the action's name, the result and the request id."""
+    """Encodes the result of an action; arguments: the action's name, the result, the request id."""
     encode_error: Callable[[SqsError, bytes], HttpResponse]
     encode_message: Callable[[dict[str, Any]], Any]
-    """Encodes one message of a large ReceiveMessage response, in its own time slice, before the rest is encoded."""
+    """Encodes one message of a large ReceiveMessage response; `encode` then embeds the encoded message unchanged."""
     is_xml: bool = False
 
 

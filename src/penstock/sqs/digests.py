@@ -39,7 +39,7 @@ def md5_of_body(body: bytes) -> str:
 
 
 def md5_of_attributes(attributes: Iterable[Attribute]) -> str:
-    """Returns the digest of attributes, sorted by name: length-prefixed name, type, transport type and value."""
+    """Returns the MD5 digest over name, type, transport type and value of each attribute, sorted by name."""
     found = md5(usedforsecurity=False)
     for attribute in sorted(attributes):
         name, kind = attribute.name.encode(), attribute.type.encode()

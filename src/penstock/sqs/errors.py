@@ -1,4 +1,4 @@
-"""AWS error codes for both protocols, with HTTP status and sender fault; translates internal errors to them.
+"""AWS error codes of both protocols, with HTTP status and fault (sender or receiver); translates internal errors.
 
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
 """
@@ -27,7 +27,7 @@ _COMMON: Final = "com.amazon.coral.service#"
 
 
 class Fault(NamedTuple):
-    """A kind of error: `type` is its name in the JSON protocol, `code` its code in the Query protocol."""
+    """A kind of AWS error: its `type` in the JSON protocol, its `code` in the Query protocol, and its HTTP status."""
 
     type: str
     code: str
@@ -40,12 +40,12 @@ class Fault(NamedTuple):
 
 
 def _own(name: str, code: str = "", status: int = 400) -> Fault:
-    """Returns an error kind that only SQS has. Most codes have the service name as prefix."""
+    """Returns a Fault that only SQS has. Default of `code`: the name with the prefix AWS.SimpleQueueService."""
     return Fault(_SQS + name, code or f"AWS.SimpleQueueService.{name}", status)
 
 
 def _common(name: str, code: str, status: int = 400, *, is_sender: bool = True) -> Fault:
-    """Returns an error kind that all AWS services have."""
+    """Returns a Fault that all AWS services have in common."""
     return Fault(_COMMON + name, code, status, is_sender)
 
 
@@ -71,7 +71,7 @@ INVALID_PARAMETER_VALUE: Final = _common("InvalidParameterValueException", "Inva
 MISSING_PARAMETER: Final = _common("MissingRequiredParameterException", "MissingParameter")
 INVALID_ACTION: Final = _common("UnknownOperationException", "InvalidAction")
 UNKNOWN_OPERATION: Final = _common("UnknownOperationException", "UnknownOperationException", 404)
-"""Error of a Query request without an action."""
+"""Error for a Query request that names no action."""
 INVALID_REQUEST: Final = _common("InvalidRequest", "InvalidRequest")
 SERIALIZATION: Final = _common("SerializationException", "SerializationException")
 MALFORMED_QUERY: Final = _common("MalformedQueryString", "MalformedQueryString", 404)
@@ -86,7 +86,7 @@ REFUSALS: Final[dict[str, Fault]] = {
     "RequestExpired": _common("RequestExpired", "RequestExpired"),
     "AccessDenied": _common("AccessDeniedException", "AccessDenied", 403),
 }
-"""Errors of authentication and authorization, by class name in security/errors.py."""
+"""AWS errors of authentication and authorization, by class name of the internal error in security/errors.py."""
 
 _RETRIABLE: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -103,7 +103,7 @@ _RETRIABLE: Final = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.BROKER_NOT_AVAILABLE,
 }
-"""Transient Kafka error codes: they are returned as 503, after which SDKs retry."""
+"""Kafka error codes of transient failures, which are returned with status 503, so that SDKs retry."""
 
 
 NO_SUCH_QUEUE: Final = "The specified queue does not exist."
@@ -111,7 +111,7 @@ NO_QUEUE_OR_NO_ACCESS: Final = "The specified queue does not exist or you do not
 
 
 class SqsError(PenstockError):
-    """An error in the form in which it is returned to clients."""
+    """An error in the form that clients see: AWS's Fault and a message."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -121,7 +121,8 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """No queue of this full name is in the metadata image; unless the name is empty, it is looked up in the store."""
+    """No queue with the full name `name` is in the metadata image. The request handler then asks the metadata
+    store, unless `name` is empty."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)
@@ -133,7 +134,7 @@ def invalid_value(message: str) -> SqsError:
 
 
 def invalid_parameter(name: str, value: object, reason: str) -> SqsError:
-    """Returns an error in AWS's words: `Value 11 for parameter MaxNumberOfMessages is invalid. Reason: …`"""
+    """Returns an error with AWS's text: `Value 11 for parameter MaxNumberOfMessages is invalid. Reason: …`"""
     return invalid_value(f"Value {value} for parameter {name} is invalid. Reason: {reason}")
 
 
@@ -162,7 +163,7 @@ _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
     InvalidTopic: (INVALID_PARAMETER_VALUE, ""),
     UnknownTopicOrPartition: (RESOURCE_NOT_FOUND, ""),
 }
-"""AWS errors by class of internal error, with AWS's message; if that is empty, the internal message is used."""
+"""AWS error and message by class of the internal error; "" stands for the message of the internal error."""
 
 
 def translate(error: PenstockError) -> SqsError:

@@ -12,28 +12,26 @@ from penstock.sqs.errors import SERIALIZATION, SqsError
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 TARGET_PREFIX: Final = b"AmazonSQS."
 STRINGS_MAX: Final = 4096
-"""Maximum number of strings in a body, including names. Ten entries with ten attributes have fewer than 1,000."""
+"""Maximum number of strings, including names, in a request body. Ten entries with ten attributes have under 1,000."""
 STRUCTURE_BYTES_MAX: Final = 128 << 10
-"""Maximum bytes of a body without its strings. Ten entries with ten attributes have 3,000, or 20,000 if indented."""
+"""Maximum bytes of a body outside strings. Ten entries with ten attributes have 3,000, or 20,000 if indented."""
 UNCHECKED_BYTES: Final = 320 << 10
-"""Body size, in bytes, up to which values are not counted before parsing: parsing takes at most some 10 ms."""
+"""Body size, in bytes, up to which a body is parsed without counting its values first: it takes about 10 ms."""
 _SMALL_BYTES: Final = 16 << 10
-"""Body size, in bytes, above which duplicate names are found by `_count_names` if strings have no escapes."""
+"""Body size, in bytes, above which duplicate names are found with `_count_names`, unless the body has escapes."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
-"""Maximum number of bytes to search for duplicate names, over all searches of one body."""
+"""Maximum bytes read by the search for duplicate names with `bytes.count`: body size times number of names."""
 _BACKSLASH: Final = ord("\\")
 _LATIN1: Final = re2.Options()
 _LATIN1.encoding = re2.Options.Encoding.LATIN1
 _STRING: Final = re2.compile(rb'(?s)"(?:[^"\\]|\\.)*"', _LATIN1)
 _SHORT_STRING: Final = re.compile(rb'(?s)"(?:[^"\\]|\\.){0,100}+"')
-"""Matches a string of up to 100 characters, without backtracking; for short strings it is faster than RE2."""
+"""Matches a JSON string of up to 100 characters, without backtracking; for short strings it is faster than RE2."""
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Returns the parameters of a request. Raises SerializationException.
-
-    The body must be an object without duplicate names, because parsers disagree on which value wins.
-    """
+    """Returns the parameters of a request. Raises SerializationException, also if the outermost object has
+    duplicate names, because parsers disagree on which value wins."""
     if not body:
         return {}
     count = None
@@ -75,10 +73,8 @@ def _too_many_values() -> SqsError:
 
 
 def _count_names(body: bytes) -> int | None:
-    """Returns the number of names in the outermost object; None if the body has too many values.
-
-    Counting is faster than parsing: a megabyte of empty lists would take a tenth of a second to parse.
-    """
+    """Returns the number of names in the outermost object, duplicates included; None if the body has too many
+    values. Faster than parsing: a megabyte of empty lists takes a tenth of a second to parse."""
     count = depth = strings = size = end = 0
     while True:
         start = body.find(b'"', end)
@@ -102,7 +98,7 @@ def _count_names(body: bytes) -> int | None:
 
 
 def fragment(value: dict[str, Any]) -> orjson.Fragment:
-    """Encodes one part of a result, to be embedded unchanged when the whole result is encoded."""
+    """Encodes one part of a result; `encode` embeds the encoded part unchanged."""
     return orjson.Fragment(orjson.dumps(value))
 
 

@@ -1,4 +1,4 @@
-"""All limits of the SQS API in one table, as checked, named in errors, and listed in docs/sqs.md.
+"""All limits of the SQS API in one table: requests are checked against them, and docs/sqs.md lists them.
 
 They are AWS's limits, unless a docstring says "Penstock's own".
 """
@@ -21,59 +21,58 @@ BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_ID_CHARS_MAX: Final = 80
 QUEUE_NAME_CHARS_MAX: Final = 80
 FULL_NAME_CHARS_MAX: Final = 128
-"""Maximum length of a queue's full name: its name with account and region as prefix."""
+"""Maximum number of characters of a queue's full name, which has account and region as prefix."""
 MESSAGE_ATTRIBUTES_MAX: Final = 10
 ATTRIBUTES_SHOWN_MAX: Final = 1000
-"""Maximum number of headers of a Kafka record that are returned as message attributes. Penstock's own."""
+"""Maximum number of Kafka record headers that are returned as message attributes. Penstock's own."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 256
 ATTRIBUTE_TYPE_CHARS_MAX: Final = 256
 NUMBER_DIGITS_MAX: Final = 38
-"""Maximum number of digits of a message attribute of type Number."""
+"""Maximum number of digits in the value of a message attribute of type Number."""
 TOKEN_CHARS_MAX: Final = 128
-"""Maximum length of a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
+"""Maximum number of characters of a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
 TRACE_CHARS_MAX: Final = 1024
-"""Maximum length of an X-Amzn-Trace-Id; longer ones are ignored. Penstock's own: X-Ray's headers have about 100."""
+"""Maximum number of characters of an X-Amzn-Trace-Id header; a longer header is ignored. Penstock's own."""
 TAGS_MAX: Final = 50
 TAG_KEY_CHARS_MAX: Final = 128
 TAG_VALUE_CHARS_MAX: Final = 256
 RESULTS_MAX: Final = 1000
-"""Maximum number of queues on one page of results."""
+"""Maximum number of queues on one page of results; also the default page size."""
 MOVE_TASKS_MAX: Final = 10
 """Maximum number of tasks that ListMessageMoveTasks returns."""
 REDRIVE_SOURCES_MAX: Final = 10
 """Maximum number of source queues in a RedriveAllowPolicy."""
 REDRIVE_POLICY_CHARS_MAX: Final = 16_384
-"""Maximum length of a RedrivePolicy or RedriveAllowPolicy. Penstock's own: with ten queues it has 2,000."""
+"""Maximum number of characters of a RedrivePolicy or RedriveAllowPolicy. Penstock's own: ten ARNs need 2,000."""
 POLICY_BYTES_MAX: Final = 8192
 POLICY_STATEMENTS_MAX: Final = 20
 POLICY_PRINCIPALS_MAX: Final = 50
-"""Maximum number of accounts in one AddPermission; AWS limits the accounts of the whole policy."""
+"""Maximum number of accounts in one AddPermission request; AWS has this limit for the whole policy."""
 ACTIONS_PER_STATEMENT_MAX: Final = 7
 LABEL_CHARS_MAX: Final = 80
-"""Maximum length of the label of a permission."""
+"""Maximum number of characters of a permission's label."""
 OTHER_BYTES_MAX: Final = 262_144
-"""Maximum size of an attribute that is stored but has no effect. Penstock's own."""
+"""Maximum bytes of a queue attribute that is stored as it is, such as KmsMasterKeyId. Penstock's own."""
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048
-"""Maximum length of a TaskHandle or a NextToken. Penstock's own."""
+"""Maximum number of characters of a TaskHandle or a NextToken. Penstock's own."""
 ARN_CHARS_MAX: Final = 512
-"""Maximum length of an ARN. Penstock's own."""
+"""Maximum number of characters of an ARN. Penstock's own."""
 NAMES_MAX: Final = 1000
-"""Maximum number of elements of a list or map in a request, unless another limit is lower: AttributeNames,
-MessageAttributeNames, TagKeys, Attributes. Penstock's own."""
+"""Maximum number of elements of any list or map in a request, such as TagKeys or Attributes. Penstock's own."""
 
 RECEIVED: Final = Span(1, 10)
-"""Allowed values of MaxNumberOfMessages of ReceiveMessage."""
+"""Allowed values of ReceiveMessage's MaxNumberOfMessages."""
 WAIT_S: Final = Span(0, 20)
 VISIBILITY_S: Final = Span(0, 43_200)
 DELAY_S: Final = Span(0, 900)
 MESSAGE_BYTES: Final = Span(1024, 1_048_576)
 RETENTION_S: Final = Span(60, 1_209_600)
 LONG_RETENTION_S: Final = Span(60, 3_155_760_000)
-"""Allowed values of PenstockRetentionPeriod: up to a hundred years. Penstock's own."""
+"""Allowed values of the attribute PenstockRetentionPeriod, in seconds: up to a hundred years. Penstock's own."""
 PARTITIONS: Final = Span(1, 1000)
-"""Allowed values of PenstockPartitions. Penstock's own."""
+"""Allowed values of the queue attribute PenstockPartitions. Penstock's own."""
 RECEIVE_COUNT: Final = Span(1, 1000)
 """Allowed values of maxReceiveCount in a RedrivePolicy."""
 DATA_KEY_REUSE_S: Final = Span(60, 86_400)

@@ -1,7 +1,7 @@
 """Message attributes: converts between AWS's MessageAttributes and record headers, one to one.
 
-The value of a header is the attribute's value in bytes. One further header has the types of all attributes other than
-String.
+The value of a header is the attribute's value in bytes. One further header stores the types of all attributes that
+are not of type String.
 """
 
 import json
@@ -56,7 +56,7 @@ def read_attributes(params: Mapping[str, Any]) -> list[Attribute]:
 
 
 def read_system_attributes(params: Mapping[str, Any]) -> list[Attribute]:
-    """Returns the MessageSystemAttributes of a message to send: AWSTraceHeader, or none."""
+    """Returns the MessageSystemAttributes of a message to send: AWSTraceHeader, or an empty list."""
     given = params.get("MessageSystemAttributes")
     if not given:
         return []
@@ -158,16 +158,16 @@ def to_headers(attributes: Iterable[Attribute]) -> list[tuple[str, bytes | None]
 
 
 class Filter(NamedTuple):
-    """The attributes that a receiver requests, by name and prefix."""
+    """Selects the attributes that a receiver requests, by name and by prefix."""
 
     is_all: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
-    """Sorted prefixes; none starts with another, so only the last prefix not greater than a name can match it."""
+    """Sorted prefixes, none of which starts with another one: at most one matches a name, found by bisection."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Filter":
-        """Parses attribute names: `All`, `*` and `.*` select all, `foo.*` selects names that start with `foo`."""
+        """Parses requested names: `All`, `*` and `.*` select all, `foo.*` all names that start with `foo`."""
         found = frozenset(names)
         prefixes: list[str] = []
         for prefix in sorted(each.removesuffix(".*") for each in found if each.endswith(".*")):
@@ -186,7 +186,8 @@ NOTHING: Final = Filter()
 
 
 def from_headers(headers: Headers, wanted: Filter) -> list[Attribute]:
-    """Returns the attributes in record headers. In records of Kafka clients, text is String, all else is Binary."""
+    """Returns the attributes in record headers that `wanted` selects. A header without a stored type, as Kafka
+    clients send it, is String if it is text, else Binary."""
     headers = headers[: limits.ATTRIBUTES_SHOWN_MAX]
     types = _types_of(headers)
     found: dict[str, Attribute] = {}
@@ -218,7 +219,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def shown(attributes: Iterable[Attribute]) -> dict[str, dict[str, str]]:
-    """Returns the attributes in the form of a response."""
+    """Returns the attributes as MessageAttributes of a response."""
     return {
         each.name: {"BinaryValue": b64encode(each.value).decode(), "DataType": each.type}
         if each.is_binary

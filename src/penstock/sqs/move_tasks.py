@@ -14,7 +14,7 @@ from penstock.sqs.queue_names import parts_of_arn
 
 
 def queue_at(call: Call, parameter: str, arn: str) -> Queue:
-    """Returns the queue that an ARN names. Raises ResourceNotFoundException."""
+    """Returns the queue that an ARN names. Raises ResourceNotFoundException if the caller has no such queue."""
     parts = parts_of_arn(arn)
     if parts is None:
         raise errors.invalid_value(
@@ -32,13 +32,13 @@ def queue_at(call: Call, parameter: str, arn: str) -> Queue:
 
 
 def handle_of(call: Call, task: MoveTask) -> str:
-    """Returns the TaskHandle of a task. It contains the source queue, so that a cancel request can check access."""
+    """Returns the TaskHandle of a move task; it contains the source queue's ARN, to check access when it is used."""
     content = {"taskId": task.handle, "sourceArn": call.arn(task.source)}
     return urlsafe_b64encode(json.dumps(content).encode()).decode()
 
 
 def read_handle(handle: str) -> tuple[str, str]:
-    """Returns the internal handle of a task, and the ARN of its source queue, from a TaskHandle."""
+    """Parses a TaskHandle; returns the task's internal handle and the ARN of its source queue."""
     try:
         content = json.loads(urlsafe_b64decode(handle) if len(handle) <= HANDLE_CHARS_MAX else "")
         task, arn = content["taskId"], content["sourceArn"]
@@ -50,7 +50,7 @@ def read_handle(handle: str) -> tuple[str, str]:
 
 
 def shown_task(call: Call, task: MoveTask) -> dict[str, Any]:
-    """Returns a task in the form of ListMessageMoveTasks. Only a running task has a TaskHandle, to cancel it."""
+    """Returns a move task in the form of ListMessageMoveTasks; with a TaskHandle only while the task is running."""
     found: dict[str, Any] = {
         "Status": task.status.value,
         "SourceArn": call.arn(task.source),

@@ -1,11 +1,9 @@
-"""Accounts and regions: maps the queue names of the API to names that are unique in the cluster.
+"""Accounts and regions: maps queue names of the SQS API to full names, which are unique in the cluster.
 
-A queue of the default account has its own name, which is also that of its topic and its share group: `jobs`. A queue
-of another account has the account as prefix: `111122223333.jobs`. Where regions are separate, a queue outside the
-default region has the region as first prefix: `eu-west-1.111122223333.jobs`. A queue's own name has no dot, except in
-the suffix of a FIFO queue.
-
-Queues created before accounts were separate have no account prefix, for any owner.
+The full name is also the name of the queue's topic and share group. In the default account it is the queue name:
+`jobs`. In another account, the account id is a prefix: `111122223333.jobs`. If regions have separate queues, a region
+other than the default region comes first: `eu-west-1.111122223333.jobs`. A queue name has no dot, except in the
+suffix of a FIFO queue. Queues created before accounts were separate have no account prefix, whoever owns them.
 """
 
 import re
@@ -19,9 +17,9 @@ _REGION: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
 def owner_of(text: str, default: str) -> str:
-    """Returns the account for an account id, or for the owner of a key or a queue; ACCOUNT is the default account.
+    """Returns the account that `text` (an account id, or the owner of an access key or queue) means.
 
-    `default`: the id of the default account. A text that is not an id of twelve digits is a name within it.
+    The result is ACCOUNT for the default account, whose id is `default`, and for any text that is not twelve digits.
 
     >>> owner_of("111122223333", "123456789012"), owner_of("payments", "123456789012")
     ('111122223333', '000000000000')
@@ -38,26 +36,26 @@ def is_region(text: str) -> bool:
 
 
 class Namespace(NamedTuple):
-    """The queues of one account in one region."""
+    """The queue names of one account in one region."""
 
     owner: str
     """The account id; ACCOUNT for the default account."""
     region: str = ""
-    """The region; empty for the default region, or if regions are not separate."""
+    """The region; empty for the default region, or if regions do not have separate queues."""
 
     @property
     def prefix(self) -> str:
-        """The prefix of the full names of this namespace's queues."""
+        """Prefix of a full name: region and account of this namespace; empty for the default region and account."""
         before = self.before
         return before if self.owner == ACCOUNT else f"{before}{self.owner}."
 
     @property
     def before(self) -> str:
-        """The prefix of full names of queues created before accounts were separate."""
+        """Prefix of the full name of a queue created before accounts were separate: only the region."""
         return f"{self.region}." if self.region else ""
 
     def full(self, name: str) -> str:
-        """Returns the full name of a queue of this namespace.
+        """Returns the full name of the queue `name` of this namespace.
 
         >>> Namespace("111122223333").full("jobs"), Namespace(ACCOUNT).full("jobs")
         ('111122223333.jobs', 'jobs')
@@ -65,12 +63,12 @@ class Namespace(NamedTuple):
         return self.prefix + name
 
     def local(self, full: str) -> str:
-        """Returns a queue's name without the prefix of this namespace, from its full name."""
+        """Returns the queue name in a full name: removes the prefix of this namespace."""
         prefix = self.prefix if full.startswith(self.prefix) else self.before
         return full.removeprefix(prefix)
 
     def own_name(self, queue: Queue) -> str:
-        """Returns the name, without prefix, of a queue of any owner; empty if the queue is in another region."""
+        """Returns the name of a queue without the prefix of this namespace; "" if the queue has another prefix."""
         name = self.local(queue.name)
         is_own = name.endswith(FIFO_SUFFIX) == queue.settings.is_fifo and "." not in name.removesuffix(FIFO_SUFFIX)
         return name if is_own and queue.name.startswith(self.before) else ""

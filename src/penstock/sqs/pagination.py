@@ -1,4 +1,4 @@
-"""Pagination of ListQueues and similar actions (MaxResults, NextToken), in time slices for many names."""
+"""Pagination of ListQueues and similar actions (MaxResults, NextToken), in time slices if there are many names."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
@@ -22,7 +22,8 @@ class Page(NamedTuple):
 
 
 def page_of(names: Iterable[str], params: Params) -> Page:
-    """Returns one page of the names, sorted. NextToken is the page's last name, whose queue may be deleted since."""
+    """Returns one page of the sorted names. The next token is the page's last name; its queue may be deleted
+    later."""
     limit, after = _read(params)
     found = sorted(names)
     first = bisect_right(found, after) if after else 0
@@ -32,7 +33,7 @@ def page_of(names: Iterable[str], params: Params) -> Page:
 
 
 def page_steps(names: Iterable[str], is_wanted: Callable[[str], bool], params: Params) -> Steps[Page]:
-    """Like `page_of`, in time slices, for names that `is_wanted` accepts. `names` must not change until the end."""
+    """Like `page_of`, in time slices, for the names that `is_wanted` accepts. Do not change `names` until the end."""
     limit, after = _read(params)
     left, found = iter(names), list[str]()
     while chunk := list(islice(left, NAMES_PER_STEP)):
@@ -42,7 +43,7 @@ def page_steps(names: Iterable[str], is_wanted: Callable[[str], bool], params: P
 
 
 def _read(params: Params) -> tuple[int, str]:
-    """Returns the page size, and the name after which the page starts."""
+    """Returns the page size (MaxResults), and the name after which the page starts (NextToken; empty: first page)."""
     limit = checks.maybe_int(params, "MaxResults")
     if limit is None:
         limit = RESULTS_MAX

@@ -24,7 +24,7 @@ def encode(action: str, result: dict[str, Any] | None, request_id: bytes) -> Htt
 
 
 def fragment(message: dict[str, Any]) -> orjson.Fragment:
-    """Encodes one message to JSON, to be embedded unchanged in the response."""
+    """Encodes one message to JSON; `encode` embeds the encoded message unchanged."""
     found = {name: value for name, value in message.items() if name not in ("Attributes", "MessageAttributes")}
     for member, element in (("Attributes", "Attribute"), ("MessageAttributes", "MessageAttribute")):
         if member in message:

@@ -25,16 +25,16 @@ from penstock.wire.messages.queue_peek import BYTES_MAX, DELAYED, MESSAGES_MAX, 
 PATH: Final = "/_aws/sqs/messages"
 ACTION: Final = "ReceiveMessage"
 NO_RECEIPT: Final = "PENSTOCK/PEEKED"
-"""Text in place of the receipt handle, because the message was not received."""
+"""Text that is returned as the receipt handle, because messages shown here were not received."""
 HAS_MORE: Final = "PenstockHasMore"
-"""Name of a result member that is present if there are more messages than shown. Penstock's own."""
+"""Name of the result member that is True if the queue has more messages than shown, else missing. Penstock's own."""
 _EVERYTHING: Final = Filter(is_all=True)
 _PATH_PARTS: Final = 3
-"""Number of parts of the path suffix that may replace a QueueUrl: region, account, queue."""
+"""Number of path parts after PATH that name a queue without QueueUrl: region, account and queue name."""
 
 
 class Wanted(NamedTuple):
-    """The parameters of a peek request."""
+    """The parameters of a request to show messages."""
 
     queue_url: str
     shows_invisible: bool
@@ -47,14 +47,14 @@ def is_peek(request: HttpRequest) -> bool:
 
 
 def codec_of(request: HttpRequest) -> Codec:
-    """Returns the codec: AWS JSON for an SDK that uses this path as its endpoint; else XML, or LocalStack's JSON."""
+    """Returns the response codec: AWS JSON for an AWS SDK; else LocalStack's JSON or XML, by the Accept header."""
     if b"x-amz-target" in request.headers:
         return JSON
     return PEEK_JSON if query_json_codec.is_wanted(request) else QUERY_XML
 
 
 def read(request: HttpRequest) -> Wanted:
-    """Returns the parameters of a peek request; QueueUrl is empty if it is missing. Raises SqsError."""
+    """Returns the parameters of a request to show messages; `queue_url` is "" if not given. Raises SqsError."""
     action, params = query_codec.decode(request._replace(path="/", body=b"" if _is_json(request) else request.body))
     if _is_json(request):
         action = request.headers[b"x-amz-target"].removeprefix(TARGET_PREFIX).decode("latin-1")
@@ -82,7 +82,7 @@ def _is_on(params: Params, name: str) -> bool:
 
 
 async def peek(call: Call, wanted: Wanted) -> Result:
-    """Returns the queue's messages in the form of ReceiveMessage, as many as fit into a response."""
+    """Returns messages of the queue in the form of a ReceiveMessage result, as many as fit into a response."""
     if not name_in_url(wanted.queue_url):
         raise errors.UnknownQueue("")
     queue = replace(call, params={"QueueUrl": wanted.queue_url}).queue()

@@ -1,6 +1,6 @@
 """Queue permissions: AddPermission and RemovePermission as labelled statements of the Policy attribute. Pure.
 
-Both edit the Policy attribute, as on AWS; a client that sets that attribute replaces the whole document.
+As on AWS, a client that sets the Policy attribute replaces all statements.
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_AddPermission.html
 """
 
@@ -34,13 +34,13 @@ SHARED_ACTIONS: Final = frozenset(
         "SendMessage",
     )
 )
-"""Actions that a policy can allow to other accounts. A batch action is allowed together with its single action."""
+"""Actions that a policy can allow to other accounts; each also allows its batch action."""
 _LABEL: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LABEL_CHARS_MAX}}}")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 
 
 def check_policy(policy: str) -> None:
-    """Raises InvalidAttributeValue if a Policy is too long, or not a JSON document with statements."""
+    """Raises InvalidAttributeValue unless the policy is a JSON document with statements, and not too long."""
     if not _statements(_read(policy)):
         raise _unreadable()
 
@@ -56,7 +56,7 @@ def check_label(label: str) -> str:
 
 
 def check_actions(actions: Sequence[str], known: Sequence[str]) -> None:
-    """Raises an error for unknown actions, and for actions that only the owner may use. `known`: all actions."""
+    """Raises unless a policy can allow all `actions` to other accounts. `known`: names of all SQS actions."""
     if not actions:
         raise errors.missing("Actions")
     if len(actions) > ACTIONS_PER_STATEMENT_MAX:
@@ -74,7 +74,7 @@ def check_actions(actions: Sequence[str], known: Sequence[str]) -> None:
 
 
 def principals_of(accounts: Sequence[str]) -> list[str]:
-    """Returns the accounts of a statement as ARNs. As on AWS, invalid ids are ignored unless all are invalid."""
+    """Returns the account ids as ARNs; skips invalid ids. Raises if all ids are invalid or there are too many."""
     if len(accounts) > POLICY_PRINCIPALS_MAX:
         raise SqsError(
             OVER_LIMIT, f"{len(accounts)} Principals were found, maximum allowed is {POLICY_PRINCIPALS_MAX}."
@@ -87,7 +87,8 @@ def principals_of(accounts: Sequence[str]) -> list[str]:
 
 
 def with_statement(policy: str, arn: str, label: str, principals: Sequence[str], actions: Sequence[str]) -> str:
-    """Returns the queue's policy plus a statement. Raises OverLimit, and another error if the label exists."""
+    """Returns the policy with one more statement. Raises InvalidParameterValue if the label exists, and OverLimit
+    if the policy becomes too large."""
     document = _read(policy) if policy else {"Version": VERSION, "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
     statements = _statements(document)
     if any(statement.get("Sid") == label for statement in statements):
@@ -108,7 +109,7 @@ def with_statement(policy: str, arn: str, label: str, principals: Sequence[str],
 
 
 def without_statement(policy: str, label: str) -> str:
-    """Returns the policy without the statement of this label; an empty string if no statement is left."""
+    """Returns the policy without the statement labelled `label`; an empty string if no statement is left."""
     document = _read(policy) if policy else {}
     statements = _statements(document) if policy else []
     left = [statement for statement in statements if statement.get("Sid") != label]
@@ -128,7 +129,7 @@ def _read(policy: str) -> dict[str, Any]:
 
 
 def _statements(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the statements of a policy, which may be a list or a single statement."""
+    """Returns the statements of a policy as a list; in the document, a single statement need not be in a list."""
     found = document.get("Statement")
     statements = [found] if isinstance(found, dict) else found
     if not isinstance(statements, list) or not all(isinstance(each, dict) for each in statements):

@@ -1,7 +1,7 @@
 """The Query protocol: decodes URL and form parameters with numbered names, encodes results and errors as XML.
 
-Actions see parameters and results in the same form as in the JSON protocol:
-`SendMessageBatchRequestEntry.2.Id=b` is the `Id` of the second of `Entries`.
+Actions see parameters and results in the form of the JSON protocol: `SendMessageBatchRequestEntry.2.Id=b` becomes
+the `Id` of the second element of `Entries`.
 """
 
 import re
@@ -26,7 +26,7 @@ _NAMESPACE: Final = b"http://queue.amazonaws.com/doc/2012-11-05/"
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 _NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters not allowed in XML. Message bodies that contain them are already encoded in base64."""
+"""Matches a character that XML does not allow. Message bodies that contain one are already encoded in base64."""
 
 _INTEGERS: Final = {
     "DelaySeconds",
@@ -72,10 +72,8 @@ _MAP_ELEMENTS: Final = {
 
 
 def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
-    """Returns the action of a request (empty if it names none) and its parameters, as in the JSON protocol.
-
-    Parameters come from the query string and the form body. The URL path may name the queue if QueueUrl is missing.
-    """
+    """Returns the action ("" if none is named) and the parameters in JSON form, from the query string and the form
+    body. If QueueUrl is missing, the URL path takes its place."""
     action, tree = "", dict[str, Any]()
     pairs = _pairs(request.query.encode("latin-1")) if request.query else []
     if request.method != b"GET":
@@ -91,7 +89,7 @@ def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
 
 
 def _pairs(form: bytes) -> list[tuple[str, str]]:
-    """Returns names and values of a form, in linear time: 4 MiB of escapes take some 10 ms."""
+    """Returns the parameters in a query string or form body. Takes linear time: 4 MiB of escapes take some 10 ms."""
     found = []
     try:
         parts = form.decode().split("&", PARAMETERS_MAX)
@@ -119,7 +117,7 @@ def _unescaped(text: str) -> str:
 
 
 def _insert(tree: dict[str, Any], name: str, value: str) -> None:
-    """Inserts a parameter at the path in its name: `Tag.1.Key` under `1` under `Tag`."""
+    """Inserts a parameter into the tree of nested dicts: `Tag.1.Key` becomes `tree["Tag"]["1"]["Key"]`."""
     *path, last = name.split(".", PARAMETER_PARTS_MAX)
     if len(path) == PARAMETER_PARTS_MAX:
         raise SqsError(MALFORMED_QUERY, f"The parameter {name[:100]} has more than {PARAMETER_PARTS_MAX} parts.")
@@ -134,7 +132,7 @@ def _insert(tree: dict[str, Any], name: str, value: str) -> None:
 
 
 def _to_json(tree: dict[str, Any]) -> dict[str, Any]:
-    """Converts one level of the parameter tree to the form of the JSON protocol."""
+    """Converts a tree of parameters, recursively, to the form of the JSON protocol."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         if type(value) is not dict:
@@ -165,7 +163,7 @@ def _parse_int(name: str, value: str) -> int:
 
 
 def _in_order(name: str, numbered: dict[str, Any]) -> list[Any]:
-    """Returns the values of numbered names, sorted by number."""
+    """Returns the values of `numbered`, whose keys are numbers as text, sorted by number."""
     if not all(_INDEX.fullmatch(number) for number in numbered):
         raise SqsError(MALFORMED_QUERY, f"The parameters {name} are not numbered.")
     return [numbered[number] for number in sorted(numbered, key=int)]
@@ -189,7 +187,7 @@ class Fragment(bytes):
 
 
 def fragment(action: str, name: str, value: dict[str, Any]) -> Fragment:
-    """Encodes one member of a result, to be embedded unchanged when the whole result is encoded."""
+    """Encodes one member of a result; `encode` embeds the encoded member unchanged."""
     return Fragment(_clean(_element(action, name, value)))
 
 
@@ -235,12 +233,12 @@ def _element(action: str, name: str, value: Any) -> bytes:
 
 
 def _clean(text: bytes) -> bytes:
-    """Replaces characters that are not allowed in XML."""
+    """Replaces characters that are not allowed in XML by `?`."""
     return text if checks.is_legal(text) else _NO_XML.sub("?", text.decode()).encode()
 
 
 def error_message(error: SqsError) -> str:
-    """Returns an error's message in the Query protocol, in which AWS words one error differently than in JSON."""
+    """Returns an error's message for the Query protocol, where AWS words "queue does not exist" differently."""
     is_no_queue = error.message == NO_SUCH_QUEUE
     return "The specified queue does not exist for this wsdl version." if is_no_queue else error.message
 

@@ -1,7 +1,7 @@
 """JSON responses of the Query protocol, which SQS sends for `Accept: application/json` (used by API Gateway).
 
-Responses have the elements of the XML response under the names of AWS's model. A missing member is null, and a map is
-a list of names and values. Parameters are decoded by query_codec.py.
+A response has the members of the XML response. A member without a value is null, and a map is a list of objects with
+name and value. query_codec.py decodes the parameters.
 """
 
 from typing import Any, Final
@@ -52,7 +52,7 @@ _VALUE: Final = ("BinaryListValues", "BinaryValue", "DataType", "StringListValue
 
 
 def is_wanted(request: HttpRequest) -> bool:
-    """Whether the client prefers JSON: its Accept header names JSON, and does not name XML before it."""
+    """Whether the client prefers JSON: its Accept header contains application/json, and no XML type before it."""
     accept = request.headers.get(b"accept")
     if accept is None:
         return False
@@ -97,7 +97,7 @@ def _pairs(values: dict[str, Any], key: str = "Name") -> list[dict[str, Any]]:
 
 
 def fragment(message: dict[str, Any]) -> orjson.Fragment:
-    """Encodes one message, to be embedded unchanged when the whole result is encoded."""
+    """Encodes one message; `encode` embeds the encoded message unchanged."""
     return orjson.Fragment(orjson.dumps(_message(message), option=orjson.OPT_SORT_KEYS))
 
 

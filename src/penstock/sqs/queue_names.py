@@ -10,12 +10,12 @@ from penstock.sqs import errors
 from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
 ACCOUNT: Final = "000000000000"
-"""The id of the default account in the metadata store; clients see the setting `sqs.account.id` in its place."""
+"""Id of the default account inside Penstock; clients see the value of the setting `sqs.account.id` instead."""
 REGION: Final = "us-east-1"
-"""The region of queues if neither the request nor the setting `sqs.region` names one."""
+"""Default of the setting `sqs.region`: the region of requests that name none."""
 FIFO_SUFFIX: Final = ".fifo"
 _URL_END_CHARS: Final = 1024
-"""Number of characters at the end of a URL that are parsed: enough for the longest account and name."""
+"""Number of characters at the end of a queue URL that are parsed: enough for the longest account and name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _QUEUE_PATH: Final = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]+(\.fifo)?")
@@ -47,7 +47,7 @@ def name_in_url(url: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Returns the last two parts of a queue URL: account (or any text in its place) and name.
+    """Returns the last two parts of a queue URL's path: account (any text; "" if missing) and queue name.
 
     >>> split_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs"), split_url("jobs")
     (('111122223333', 'jobs'), ('', 'jobs'))
@@ -57,7 +57,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def is_queue_path(path: str) -> bool:
-    """Whether the path of a request is that of a queue URL."""
+    """Whether a URL path has the form of a queue URL: /ACCOUNT/NAME."""
     return len(path) <= _URL_END_CHARS and _QUEUE_PATH.fullmatch(path) is not None
 
 
@@ -66,7 +66,7 @@ def url_of(host: str, scheme: str, account: str, name: str) -> str:
 
 
 def account_of(owner: str, default: str) -> str:
-    """Returns the account id of an owner; `default` if the owner is not an id of twelve digits."""
+    """Returns an owner's account id as clients see it; `default` for ACCOUNT and for owners that are not ids."""
     return owner if owner != ACCOUNT and _ACCOUNT.fullmatch(owner) else default
 
 
@@ -75,7 +75,7 @@ def arn_of(region: str, account: str, name: str) -> str:
 
 
 class ArnParts(NamedTuple):
-    """The parts of a queue's ARN."""
+    """Region, account and queue name in a queue's ARN."""
 
     region: str
     account: str

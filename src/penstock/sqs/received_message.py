@@ -24,11 +24,11 @@ from penstock.sqs.queue_names import ACCOUNT, account_of, arn_of, name_in_arn
 from penstock.sqs.sent_message import sequence_number
 
 BODY_ENCODING: Final = "PenstockBodyEncoding"
-"""Attribute of messages whose body is not text and is returned in base64. Penstock's own: SQS has only text."""
+"""Name of the attribute that marks a body returned in base64 because it is not text. Penstock's own."""
 
 
 class AttributeSelection(NamedTuple):
-    """The attributes of each message that a receiver requests."""
+    """Which attributes a receiver requests for each message, and what is needed to show them."""
 
     system: Filter = NOTHING
     attributes: Filter = NOTHING
@@ -42,7 +42,7 @@ class AttributeSelection(NamedTuple):
 
 
 def size_of(delivered: Delivered) -> int:
-    """Returns the approximate cost, in bytes, of encoding a message: its size, plus 100 for each header."""
+    """Returns the estimated cost of encoding a message: bytes of value and headers, plus 100 for each header."""
     size = len(delivered.value) + 100 * len(delivered.headers)
     for name, value in delivered.headers[:ATTRIBUTES_SHOWN_MAX]:
         size += len(name) + (len(value) if value is not None else 0)

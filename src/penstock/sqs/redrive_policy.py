@@ -1,4 +1,4 @@
-"""Checks of a RedrivePolicy: whether a queue may use another one as its dead-letter queue."""
+"""Checks of a RedrivePolicy: whether a source queue may use the named queue as its dead-letter queue."""
 
 import json
 from typing import Final
@@ -14,11 +14,8 @@ SHOWN_CHARS_MAX: Final = 1000
 
 
 def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -> None:
-    """Raises InvalidParameterValue if the dead-letter queue does not exist, is of another type, or does not allow
-    this source.
-
-    `policy`: the text of the RedrivePolicy, for the error message.
-    """
+    """Raises InvalidParameterValue if queue `name` may not use the dead-letter queue in `settings`: it must exist,
+    have the same account, region and type, and allow this source. `policy`: text of the RedrivePolicy, for errors."""
     if settings.redrive is None:
         return
 
@@ -43,13 +40,13 @@ def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -
 
 
 def _target_space(call: Call, policy: str) -> Namespace:
-    """Returns the namespace of the dead-letter queue in a RedrivePolicy, which must be valid."""
+    """Returns the namespace of the dead-letter queue in a RedrivePolicy that was already checked."""
     parts = parts_of_arn(json.loads(policy)["deadLetterTargetArn"])
     return call.space if parts is None else call.space_in_arn(parts)
 
 
 def has_sources(call: Call, name: str) -> bool:
-    """Whether any queue uses this queue as its dead-letter queue."""
+    """Whether any queue has the queue with the full name `name` as its dead-letter queue."""
     image = call.service.image
     return any(
         queue.settings.redrive is not None and queue.settings.redrive.queue == name and queue.topic_id in image.topics

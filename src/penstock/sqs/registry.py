@@ -16,19 +16,19 @@ A = TypeVar("A", bound=Run)
 class Action(NamedTuple):
     name: str
     permission: str
-    """The permission that the access key needs: SendMessage also allows SendMessageBatch, as on AWS."""
+    """Name of the permission that an access key needs. Batch actions need that of the single action, as on AWS."""
     run: Run
     is_eager: bool = False
-    """Whether it starts within the call that delivers the request, without a task: see foundation/eager_task.py."""
+    """Whether the action starts within the call that delivers its request, without a task (eager_task.py)."""
 
 
 ACTIONS: Final[dict[str, Action]] = {}
 TARGETS: Final[dict[bytes, Action]] = {}
-"""The actions by value of the JSON protocol's X-Amz-Target header."""
+"""All actions, by their value of the X-Amz-Target header in the JSON protocol."""
 
 
 def action(name: str, *, is_eager: bool = False) -> Callable[[A], A]:
-    """Returns a decorator that registers the function that runs an action."""
+    """Returns a decorator that registers the decorated function as the action `name`."""
 
     def register(run: A) -> A:
         found = Action(name, name.removesuffix("Batch"), run, is_eager)

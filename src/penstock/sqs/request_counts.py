@@ -7,13 +7,13 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 
 UNKNOWN: Final = "unknown"
-"""The metric label of unknown actions."""
+"""The metric label of requests whose action does not exist."""
 PEEK: Final = "Peek"
 """The metric label of `/_aws/sqs/messages`, which is not an action of the API."""
 
 
 class RequestCounts:
-    """Counts requests by action, and failures also by AWS error code. Both label sets are fixed and small."""
+    """Counts requests by action, and failed requests by action and AWS error code."""
 
     def __init__(self) -> None:
         self.requests: defaultdict[str, int] = defaultdict(int)

@@ -1,6 +1,6 @@
 """The SQS API: verifies, decodes and runs an HTTP request of either protocol, and encodes the response.
 
-For a large request, signature, decoding and action take some milliseconds each, and each gets its own time slice.
+A large request is verified, decoded and run in separate time slices, since each takes some milliseconds.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from penstock.sqs.request_counts import PEEK, UNKNOWN, RequestCounts
 logger = logging.getLogger(__name__)
 
 LOOKUPS_MAX: Final = 16
-"""Maximum number of concurrent requests that look up a queue in the metadata store."""
+"""Maximum number of requests that look up an unknown queue in the metadata store at the same time."""
 LARGE_BYTES: Final = 256 << 10
-"""Body size, in bytes, above which a request is processed in time slices."""
+"""Body size, in bytes, above which a request is verified and decoded in time slices."""
 _TARGET_CHARS_MAX: Final = 100
 _WITHOUT_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
-"""Actions that are not valid at the URL of a queue."""
+"""Actions that are refused if the URL of the request is that of a queue."""
 
 
 class SqsRequestHandler:
@@ -75,7 +75,7 @@ class SqsRequestHandler:
         self._verifier = None if credentials is None else Verifier(credentials)
 
     def use(self, credentials: Credentials) -> None:
-        """Replaces the access keys."""
+        """Replaces all access keys by `credentials`."""
         self._verifier = Verifier(credentials)
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
@@ -98,7 +98,7 @@ class SqsRequestHandler:
     # -- reading requests
 
     def _read_steps(self, request: HttpRequest, request_id: bytes) -> Steps[HttpResponse | tuple[Action, Call]]:
-        """Verifies and decodes a request; returns its action and call, or an error response."""
+        """Verifies and decodes a request; returns its action and Call, or an error response if it is refused."""
         target = request.headers.get(b"x-amz-target")
         action = None if target is None else TARGETS.get(target)
         codec = JSON if target is not None else QUERY_JSON if query_json_codec.is_wanted(request) else QUERY_XML
@@ -126,7 +126,7 @@ class SqsRequestHandler:
         return action, self._call(action.name, params, request, caller, codec)
 
     def _read_peek(self, request: HttpRequest, request_id: bytes) -> HttpResponse | tuple[Action, Call]:
-        """Reads a request to show messages; only a local broker that requires no signatures serves it."""
+        """Reads a request to /_aws/sqs/messages; refuses it unless the broker is local and has no credentials."""
         codec = peek_endpoint.codec_of(request)
         self.request_counts.requests[PEEK] += 1
         try:
@@ -148,7 +148,7 @@ class SqsRequestHandler:
     # -- running actions
 
     async def _run(self, action: Action, call: Call, request_id: bytes) -> HttpResponse:
-        """Runs an action and returns its response. Undoes the action if it fails or the client disconnects."""
+        """Runs an action and returns its response. Calls `call.on_lost` if the action fails or is cancelled."""
         try:
             try:
                 result = await action.run(call)
@@ -165,10 +165,8 @@ class SqsRequestHandler:
         return response if call.on_lost is None else response._replace(on_lost=call.on_lost)
 
     async def _look_up(self, error: UnknownQueue) -> None:
-        """Waits for a queue that is in the metadata store but not in the metadata image yet, if there is one.
-
-        Behind a load balancer, another broker may have just created it.
-        """
+        """Waits for a queue that is in the metadata store but not yet in this broker's metadata image, because
+        another broker has just created it. Raises `error` if too many requests wait."""
         # Requests for queues that do not exist must not overload the store.
         if self._lookups >= LOOKUPS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
             raise error
@@ -180,7 +178,7 @@ class SqsRequestHandler:
             self._lookups -= 1
 
     def _refuse(self, name: str, codec: Codec, error: Exception, request_id: bytes) -> HttpResponse:
-        """Returns the response with the AWS error for an internal error, and counts it."""
+        """Returns the error response for `error`, translated to an AWS error, and counts it in the metrics."""
         if not isinstance(error, PenstockError):
             logger.error("sqs_failed", exc_info=error)
             error = SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error!r}")
@@ -192,7 +190,7 @@ class SqsRequestHandler:
 
 
 def _find_query_action(name: str, request: HttpRequest) -> Action:
-    """Returns the action named by a request of the Query protocol. Raises SqsError."""
+    """Returns the action `name` of a Query request. Raises SqsError if it is unknown or not valid at this URL."""
     if not name:
         raise SqsError(UNKNOWN_OPERATION, "The request has no parameter Action.")
     action = ACTIONS.get(name)

@@ -22,18 +22,18 @@ _WRONG_TYPE: Final = "The request include parameter that is not valid for this q
 
 
 class MessageDraft(NamedTuple):
-    """A validated message to send, and the result for its sender."""
+    """A message to send that has been parsed, and the result that its sender gets."""
 
     message: NewMessage
     size: int
-    """Message size as counted by AWS: the body, and names, types and values of attributes."""
+    """Message size in bytes, as AWS counts it: body, and names, types and values of attributes."""
     result: dict[str, Any]
 
 
 def read_message(queue: Queue, params: Params, sender: str, trace: bytes = b"") -> MessageDraft:
-    """Returns the message of a SendMessage or of a batch entry. The caller must check its size.
+    """Parses the message of SendMessage or of a batch entry. The caller must check its size.
 
-    `trace`: AWSTraceHeader for a message without its own. It does not count towards limits and digests.
+    `trace`: AWSTraceHeader for a message without system attributes. It does not count towards limits and digests.
     """
     body = params.get("MessageBody")
     if type(body) is not str or not body:
@@ -60,7 +60,7 @@ def read_message(queue: Queue, params: Params, sender: str, trace: bytes = b"") 
 def _extras(
     queue: Queue, params: Params, attributes: list[Attribute], system: list[Attribute], result: dict[str, Any]
 ) -> list[tuple[str, bytes | None]]:
-    """Returns the headers for attributes and delay; adds the digests of the attributes to the result."""
+    """Returns the record headers for attributes and delay; adds the MD5 digests of the attributes to `result`."""
     headers = to_headers(attributes)
     if attributes:
         result["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
@@ -79,7 +79,7 @@ def _extras(
 
 
 def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, str]:
-    """Returns the message group as record key (None if there is none), and the deduplication id."""
+    """Returns the message group as record key (None: no group), and the deduplication id ("" if not a FIFO queue)."""
     group = checks.maybe_text(params, "MessageGroupId")
     deduplication_id = checks.maybe_text(params, "MessageDeduplicationId")
     if group is not None:
@@ -103,7 +103,7 @@ def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, st
 
 
 def too_long(queue: Queue, draft: MessageDraft, reason: str = "are invalid") -> SqsError | None:
-    """Returns the error if a message is longer than its queue allows, else None."""
+    """Returns the error for a message larger than its queue allows; None if its size is allowed."""
     limit = queue.settings.message_bytes_max
     if draft.size <= limit:
         return None
@@ -121,7 +121,7 @@ def send_result(queue: Queue, draft: MessageDraft, sent: Sent) -> dict[str, Any]
 
 
 def sequence_number(partition: int, offset: int) -> str:
-    """Returns a SequenceNumber of twenty digits that increases within a message group, which is in one partition.
+    """Returns a SequenceNumber of twenty digits. It increases within a message group, which is in one partition.
 
     >>> sequence_number(3, 41)
     '10000000000000410003'

@@ -1,4 +1,4 @@
-"""Builds the SQS request handler and loads its access keys, at start and again on SIGHUP."""
+"""Creates the SQS request handler, and loads its access keys: at start, and again on SIGHUP."""
 
 import logging
 import secrets
@@ -21,7 +21,7 @@ from penstock.sqs.request_handler import SqsRequestHandler
 logger = logging.getLogger(__name__)
 
 _NAMED_MAX: Final = 10
-"""Maximum number of access keys named in one log line."""
+"""Maximum number of access keys that a warning in the log lists."""
 
 
 def open_request_handler(
@@ -32,7 +32,8 @@ def open_request_handler(
     credentials: Path | None,
     configs: Configs,
 ) -> SqsRequestHandler:
-    """Creates the SQS request handler. Raises InvalidCredentials. Without credentials, all is allowed."""
+    """Creates the SQS request handler. If `credentials` is None, all requests are allowed. Raises
+    InvalidCredentials."""
     keys = None if credentials is None else _read(credentials)
     if keys is None and not http.is_local:
         logger.warning(
@@ -53,7 +54,7 @@ def open_request_handler(
 
 
 def _read(file: Path) -> Credentials:
-    """Returns the access keys in the file; logs warnings about weak keys."""
+    """Returns the access keys in the file; logs warnings about short secrets and owners that are not account ids."""
     found = read_credentials(file)
     short = [name for name, key in found.keys.items() if len(key.secret) < SECRET_CHARS_MIN]
     if short:

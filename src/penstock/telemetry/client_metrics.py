@@ -15,7 +15,7 @@ from penstock.telemetry.otlp import Labels, Point
 
 PREFIX: Final = "penstock_client_"
 OWN_LABELS: Final = frozenset({"client_id", "client_instance_id"})
-"""Names of labels that the broker sets and clients cannot."""
+"""Names of labels that the broker sets and that clients cannot set."""
 RESERVED_NAMES: Final = frozenset({PREFIX, PREFIX + "info"})
 SERIES_PER_CLIENT_MAX: Final = 2000
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_]+")
@@ -25,7 +25,7 @@ Series = dict[Labels, float]
 
 
 class NamedPoints(NamedTuple):
-    """The data points of one push that have the same metric name, by labels."""
+    """The data points of one push with the same exported metric name; `points` has them by labels."""
 
     is_counter: bool
     points: dict[Labels, Point]
@@ -56,7 +56,7 @@ class ClientMetrics:
         """Names of the families in which a client has values, by client instance id."""
         self.series = 0
         self.dropped = 0
-        """Number of values not stored: above a limit, or with a name that has another metric type."""
+        """Number of values not stored: above a limit, or because the name is used by a metric of another type."""
 
     def replace(self, client: bytes, by_name: Mapping[str, NamedPoints], series_max: int) -> None:
         """Replaces all values of a client. `series_max`: maximum number of series of all clients together."""

@@ -22,10 +22,10 @@ COMPRESSIONS: Final = (4, 3, 1, 2)
 _UNCOMPRESSED: Final = 0
 KEPT_S_MIN: Final = 60.0
 KEPT_INTERVALS: Final = 3
-"""Number of push intervals without a request after which an instance expires; at least KEPT_S_MIN seconds."""
+"""Number of push intervals without a request after which an instance expires, but not before KEPT_S_MIN seconds."""
 
 DescribeClient = Callable[[bytes], Client]
-"""Function that returns the properties of the client on the current connection, given its instance id."""
+"""Type of functions that return the properties of the connected client; the argument is its instance id."""
 
 
 class Throttled(PenstockError):
@@ -75,7 +75,8 @@ class Instance:
         self._error = ErrorCode.NONE
 
     def ask(self, now_s: float) -> None:
-        """Records a GetTelemetrySubscriptions. Raises Throttled within an interval after the last request or push."""
+        """Records a GetTelemetrySubscriptions request. Raises Throttled if the push interval has not passed since
+        the last request or push, unless that push failed because its subscription or compression was not accepted."""
         is_early = now_s - max(self._asked_s, self._pushed_s) < self._interval_s
         may_repeat = self._error in (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if is_early and not may_repeat:
@@ -88,7 +89,7 @@ class Instance:
     def push(
         self, now_s: float, *, subscription_id: int, compression: int, size: int, size_max: int, terminating: bool
     ) -> None:
-        """Records a PushTelemetry. Raises an error if the push is not allowed, and stores the error code."""
+        """Records a PushTelemetry request. Raises an error if the push is not allowed; stores the error's code."""
         try:
             self._check_push(now_s, subscription_id, compression, size, size_max, terminating)
             self._error = ErrorCode.NONE
@@ -147,7 +148,7 @@ class ClientInstances:
         return list(self._by_id.values())
 
     def apply(self, settings: Mapping[str, Mapping[str, str]]) -> None:
-        """Replaces all subscriptions; `settings`: by subscription name. Instances follow at their next request."""
+        """Replaces all subscriptions with `settings` (by name); instances adopt them at their next request."""
         if settings is not self._settings:
             self._settings = settings
             self._subscriptions = tuple(map(Subscription.read, settings.values()))
@@ -204,7 +205,7 @@ class ClientInstances:
 
 
 def _subscription_id(wanted: PushSettings, instance_id: bytes) -> int:
-    """Returns the subscription id: the same on every broker, and a different id if metrics or interval change."""
+    """Returns the subscription id: a hash of metrics, push interval and instance id, the same on every broker."""
     checksum: int = crc32c.crc32c(f"{wanted.interval_ms}:{','.join(wanted.metrics)}".encode())
     mixed = checksum ^ crc32c.crc32c(instance_id)
     return mixed - (1 << 32) if mixed >= 1 << 31 else mixed

@@ -49,20 +49,20 @@ class Pushed:
     """Attributes of the client, such as its group id."""
     points: list[Point] = field(default_factory=list)
     skipped: int = 0
-    """Number of skipped items: metrics of other types, points without a value, points above the limit."""
+    """Number of skipped items: metrics of unsupported types, points without a value, points above the limit."""
 
 
 class _Field(NamedTuple):
     number: int
     wire_type: int
     value: int
-    """Value of a number; of a length-delimited field, the position in the data where its value begins."""
+    """The number, if the field is a varint; else the position in the data where the field's value begins."""
     end: int
-    """Position in the data after the value of a length-delimited field."""
+    """Position in the data after the field's value."""
 
 
 def read_metrics(data: bytes, is_wanted: Callable[[str], bool], points_max: int) -> Steps[Pushed]:
-    """Parses the data points of all wanted metrics, at most `points_max`. Raises InvalidRecord.
+    """Parses the data points of all metrics whose name `is_wanted`, at most `points_max`. Raises InvalidRecord.
 
     A generator that yields regularly, so that a large push does not block the event loop.
     """
@@ -166,7 +166,7 @@ def _read_value(data: bytes, value: _Field) -> str | None:
 
 
 def _is(found: _Field, number: int) -> bool:
-    """Whether a field has this field number and is of the type text, bytes or message."""
+    """Whether a field has this field number and is length-delimited (text, bytes or a message)."""
     return found.number == number and found.wire_type == _BYTES
 
 
@@ -185,8 +185,8 @@ def _text(data: bytes, found: _Field) -> str:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """Yields the fields of the message between positions `at` and `end`. Raises InvalidRecord if the message is
-    truncated or malformed."""
+    """Yields the fields of the message from position `at` to `end` (exclusive). Raises InvalidRecord if the
+    message is truncated or malformed."""
     while at < end:
         tag, at = _varint(data, at, end)
         number, wire_type = tag >> 3, tag & 7
@@ -212,7 +212,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Decodes a varint; returns the number and the position after it."""
+    """Decodes the varint at position `at`; returns its value and the position after it."""
     value = shift = 0
     while at < end:
         byte = data[at]

@@ -50,7 +50,7 @@ CLIENT_METRICS_SETTINGS: Final = Table(
 
 
 class Client(NamedTuple):
-    """Properties of a client, with the names that the setting `match` uses; None if unknown."""
+    """Properties of a client, named as in the setting `match`; a property is None if it is unknown."""
 
     client_instance_id: str
     client_id: str | None
@@ -84,13 +84,13 @@ class Subscription:
         return cls(frozenset(parsed["metrics"]), parsed["interval.ms"], _patterns(parsed["match"]))
 
     def is_for(self, client: Client) -> bool:
-        """Returns whether all patterns match the client. A property that is None matches no pattern."""
+        """Returns whether every pattern in `match` matches the client; a property that is None does not match."""
         known = client._asdict()
         return all(known[name] is not None and pattern.matches(known[name]) for name, pattern in self.match.items())
 
 
 def check_subscription(name: str, settings: Mapping[str, str], others: int) -> None:
-    """Raises an error if the settings are invalid or there are too many subscriptions (`others`: how many exist)."""
+    """Raises an error if the subscription is invalid, or `others`, the number of existing ones, is at its limit."""
     if not name:
         raise InvalidRequest("a subscription to client metrics needs a name; it is empty")
     if others >= SUBSCRIPTIONS_MAX:
@@ -112,7 +112,7 @@ class PushSettings(NamedTuple):
 
 
 def push_settings_for(client: Client, subscriptions: Iterable[Subscription]) -> PushSettings:
-    """Returns the union of all subscriptions that match the client; the result is the same on every broker."""
+    """Returns all metrics of the subscriptions that match the client, with the shortest of their push intervals."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_MS_DEFAULT
     for subscription in subscriptions:

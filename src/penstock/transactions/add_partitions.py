@@ -67,7 +67,7 @@ def join(
     now_ms: int,
     version: int = TV_2,
 ) -> Codes:
-    """Adds or verifies partitions; returns an error code by partition. An error of the request applies to all."""
+    """Adds (or, if `verify_only`, verifies) partitions; returns the error code of each, NONE if it succeeded."""
     try:
         if verify_only:
             return verify(draft, name, producer, partitions)
@@ -78,7 +78,7 @@ def join(
 
 
 def code_for_client(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Replaces an error code that clients of this API version do not know by one that they know (KIP-588)."""
+    """Replaces PRODUCER_FENCED for clients below API version `fenced_from`, which do not know that code (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -204,7 +204,7 @@ def result(transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def response(results: list[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
-    """Builds the response: many results if a broker has sent the request, one result for a client."""
+    """Builds the response: all results if a broker sent the request (BATCHED_FROM on), one result for a client."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)

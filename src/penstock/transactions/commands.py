@@ -53,7 +53,7 @@ class JoinTransaction:
 
 
 class Prepared(NamedTuple):
-    """A transaction of a CommitSet with its precomputed commit; valid while its current state is still `known`."""
+    """A transaction (`known`) with its state and record after a commit; discarded if it changes before the commit."""
 
     known: Transaction
     ended: Transaction
@@ -79,7 +79,7 @@ class MarkersWritten:
 
 
 class WriteMarkers(NamedTuple):
-    """Effect: the broker writes the transaction's marker to all its partitions, with retries until it succeeds."""
+    """Request to the broker: write the transaction's marker to all its partitions, with retries until it succeeds."""
 
     transactional_id: str
     producer: ProducerKey
@@ -87,9 +87,9 @@ class WriteMarkers(NamedTuple):
     coordinator_epoch: int
     partitions: frozenset[TopicPartition]
     transaction_version: int
-    """Field of WriteTxnMarkers v2: from version 2 on, the marker has a higher epoch than the batches (KIP-1228)."""
+    """The transaction version: from 2 on, the marker has a higher epoch than the batches (KIP-1228)."""
     number: int
-    """Sequence number of this effect, so that a late `written()` cannot complete a later transaction."""
+    """Sequence number of this WriteMarkers, so that a late `written()` cannot complete a later transaction."""
 
     def written(self) -> MarkersWritten:
         """Returns the command that reports to the coordinator that all markers are written."""

@@ -70,7 +70,7 @@ class TransactionCoordinator:
         self._loaded_ms = 0
         self._aborted_ms = 0
         self._expired_ms: int | None = None
-        """`_aborted_ms`, `_expired_ms`: times of the last check for timed-out transactions and for expired ids."""
+        """Time, in milliseconds, of the last check for expired transactional ids and queries; None until loaded."""
 
     # -- deciding
 

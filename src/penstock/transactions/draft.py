@@ -16,7 +16,7 @@ def size_bytes_of(record: StateRecord) -> int:
 
 
 class Draft:
-    """Changes of one decision. `get` includes them; the coordinator's state changes when the records are applied."""
+    """Changed transactions and records of one decision; the coordinator is unchanged until they are applied."""
 
     def __init__(self, known: Mapping[str, Transaction], queries: Queries) -> None:
         self._known = known

@@ -68,7 +68,7 @@ def initialise(
 
 
 def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
-    """Raises ProducerFenced unless `claimed` is the current producer, or missed the response that replaced it."""
+    """Raises ProducerFenced unless `claimed` is current, or missed the response with its new producer id or epoch."""
     if claimed == known.producer:
         return
     # Kafka lets an old epoch of the same producer id abort the ongoing transaction; that has no use.

@@ -55,7 +55,7 @@ class DecidedValue:
 
 
 def coordinator_key_in(key: bytes) -> str | None:
-    """Returns the key that selects a record's coordinator; None for unknown record types. Raises MalformedRequest."""
+    """Returns the string hashed to choose a record's partition; None for unknown types. Raises MalformedRequest."""
     kind = kind_of(key)
     if kind == TRANSACTION:
         return coordinator_key(read_key(TransactionKey, key).transactional_id)

@@ -61,7 +61,7 @@ class Queries:
     def __init__(self) -> None:
         self.decided: dict[str, Decided] = {}
         self.closed: dict[str, int] = {}
-        """Time at which each closed query was closed, by query; the oldest first."""
+        """By closed query: the time, in milliseconds, at which it was closed. The oldest is first."""
         self._open: dict[str, dict[str, None]] = {}
         """Transactional ids with an ongoing transaction, by query, in the order in which the transactions began."""
 

@@ -59,7 +59,7 @@ class Words:
         return " ".join(word.sql for word in self.all)
 
     def at(self, position: int) -> Word:
-        """Returns the token at a position in `sql`; the last token if there is none."""
+        """Returns the token at a position in `sql`; for a position after the end, the last token."""
         end = 0
         for word in self.all:
             end += len(word.sql) + 1

@@ -63,7 +63,7 @@ def compiled(term: Term) -> Node:
 
 
 def all_of(nodes: list[Node], *, top: bool = False) -> Node:
-    """Combines nodes with AND, cheap nodes first. `top`: only TRUE matters, so UNKNOWN rows are not re-evaluated."""
+    """Combines nodes with AND, cheap nodes first. `top`: later nodes skip UNKNOWN rows, which cannot become TRUE."""
     ordered = sorted(nodes, key=lambda node: node.is_costly)
     still = IS_TRUE if top else NOT_FALSE
     if len(ordered) == 1:
@@ -84,7 +84,7 @@ def all_of(nodes: list[Node], *, top: bool = False) -> Node:
 
 
 def _keep_unknown(more: bytes, found: bytes) -> bytes:
-    """Returns `more` with UNKNOWN for the rows that are UNKNOWN in `found`, and so were not evaluated in `more`."""
+    """Returns `more` with TRUE for rows that are UNKNOWN in `found`, so that `found AND more` leaves them UNKNOWN."""
     if UNKNOWN not in found:
         return more
     return kernel.active.either(more, found.translate(IS_UNKNOWN))
@@ -149,7 +149,7 @@ def _compare_texts(cells: Cells, op: Op, texts: tuple[bytes, ...]) -> Node:
 
 
 def _compare_flag(cells: Cells, op: Op, flags: set[bool]) -> Node:
-    """Compares a header that contains true or false. With both flags: whether the header is either of them."""
+    """Compares a header that contains true or false with one flag; with two flags, tests that it contains either."""
     wanted = (op is Op.EQ) == (True in flags)
 
     def states(rows: Rows, live: Buffer | None) -> bytes:

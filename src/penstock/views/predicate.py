@@ -124,7 +124,7 @@ def compile_term(text: str, term: Term) -> Predicate:
 
 
 def _outer(part: Term) -> Outer | None:
-    """Returns a check on a batch's partition or maximum timestamp that a condition implies; None if there is none."""
+    """Returns the check with which `part` rules out whole batches (by partition or timestamp); None if it cannot."""
     match part:
         case Compare(Partition(), op, value):
             return lambda partition, _: ORDER[op](partition, value)

@@ -23,7 +23,7 @@ NOT_TRUE: Final = bytes((1, 0, 1)) + bytes(253)
 IS_TRUE: Final = bytes((0, 1, 0)) + bytes(253)
 IS_UNKNOWN: Final = bytes((0, 0, 1)) + bytes(253)
 KNOWN_IS_TRUE: Final = bytes((1, 1, 2)) + bytes(253)
-"""Tables for bytes.translate (from NEGATED to KNOWN_IS_TRUE): what FALSE, TRUE and UNKNOWN become, in this order."""
+"""Table for bytes.translate: FALSE and TRUE become TRUE, UNKNOWN stays UNKNOWN."""
 
 
 class Rows:

@@ -180,7 +180,7 @@ class _DecoderWriter(SourceWriter):
         self.emit("at = end")
 
     def tags(self, tagged: list[tuple[int, Field]], level: int) -> None:
-        """Writes code that reads the tagged fields in `tagged` and skips others; variable `n` has their count."""
+        """Writes code that reads `n` tagged fields (`n` is a variable) and skips fields that are not in `tagged`."""
         self.emit("if n > 127: n, at = tail(buf, at, n)")
         self.spend_elements("n")
         if not tagged:

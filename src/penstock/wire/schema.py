@@ -99,7 +99,7 @@ class Field:
         return self.nullable != _NEVER
 
     def element(self) -> "Field":
-        """Returns the field of an array's elements, which are never null and never tagged."""
+        """Returns the schema of one element of an array field; elements are never null and never tagged."""
         return replace(self, is_array=False, nullable=_NEVER, tag=None, default=_REQUIRED)
 
     @property

@@ -14,7 +14,7 @@ class Template(NamedTuple):
 
 
 def make_template(zeros: bytes, ones: bytes, codes: Iterable[str]) -> Template:
-    r"""Builds a template from one message encoded with all integers 0 and all -1; `codes`: their struct codes.
+    r"""Builds a template from two encodings of a message: all integers 0, and all -1. `codes`: their struct codes.
 
     >>> template = make_template(b"at\0\0.", b"at\xff\xff.", "h")
     >>> template.layout.unpack(b"at\0\7.")

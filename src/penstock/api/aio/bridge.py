@@ -66,7 +66,7 @@ class AsyncSender:
 
 
 async def completed(future: "asyncio.Future[T]") -> T:
-    """Returns the result of a future. A cancelled caller still waits for the future, then raises CancelledError."""
+    """Awaits `future` and returns its result. If cancelled, waits for `future` to end, then raises CancelledError."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -77,7 +77,7 @@ async def completed(future: "asyncio.Future[T]") -> T:
 
 
 def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Future[T]":
-    """Runs a function on the thread pool (default executor if the pool is closed). Returns a future of its result."""
+    """Runs `action` on `pool` (on the default executor if `pool` is closed). Returns a future of its result."""
     loop = asyncio.get_running_loop()
     try:
         return loop.run_in_executor(pool, action)
@@ -88,7 +88,7 @@ def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Fut
 class WorkerThread:
     """One thread that runs blocking functions for asyncio tasks, one after the other.
 
-    If a task is cancelled, its function still completes; the next task waits for that function, and raises its error.
+    If a task is cancelled, its function runs on. The next task waits for it, and raises the error of that function.
     """
 
     def __init__(self, name: str) -> None:

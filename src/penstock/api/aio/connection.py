@@ -53,7 +53,7 @@ from penstock.client.sqs import SqsClient
 T = TypeVar("T")
 
 THREADS_MAX: Final = 32
-"""Maximum number of threads, per connection, for blocking calls: begin and end of transactions, lookups."""
+"""Maximum number of threads of a connection for blocking calls: begin and end of transactions, cluster lookups."""
 
 
 def connect_async(
@@ -95,7 +95,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._loops: weakref.WeakSet[AsyncLoop[Any] | AsyncWork] = weakref.WeakSet()
         self._sqs: SqsClient | None = None
         self._queue_workers: list[QueueWorker] = []
-        """Workers of all queue loops, including queue loops that were garbage-collected without being closed."""
+        """QueueWorkers of all work() loops, including loops that were garbage-collected without being closed."""
         # Messages in flight are still sent if the connection is not closed, at the latest when the process ends.
         self._finalizer = weakref.finalize(self, _finalize, self._resources, self._pool)
 
@@ -157,7 +157,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
-        """Publishes messages and waits for all of them. A message is a value, or an Outgoing with key, headers, …
+        """Publishes messages and waits until all are acknowledged. Each message is a plain value or an Outgoing.
 
         await mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """
@@ -172,7 +172,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> AsyncIterator[Published]:
-        """Publishes messages lazily; yields each message's position, in order. `max_in_flight` bounds the memory.
+        """Publishes messages as you iterate, at most `max_in_flight` unacknowledged; yields a Published for each.
 
         async for place in mq.publish_stream("lines", lines()):
             ...
@@ -251,7 +251,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         return count
 
     async def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Sets the committed offsets of a consumer group. Returns the offset by partition. See Connection.seek.
+        """Sets a consumer group's committed offsets in a topic; returns them by partition. See Connection.seek.
 
         await mq.seek("billing", "orders", to="earliest")
         """
@@ -261,7 +261,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     # -- views
 
     async def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
-        """Creates a view: a read-only topic with the messages of `of` that match `where`. See Connection.create_view.
+        """Creates a view, a read-only topic of messages in topic `of` that match `where`. See Connection.create_view.
 
         await mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
         """

@@ -19,7 +19,7 @@ class AsyncQueue:
     """
 
     def __init__(self, owner: object, calls: QueueCalls, register: Callable[[AsyncWork, QueueWorker], None]) -> None:
-        """`register` registers a queue loop and its worker, so that the connection closes both when it closes."""
+        """`register` is called with each work() loop and its QueueWorker, so that the connection can close both."""
         self._owner = owner  # a connection lasts as long as its queues
         self._calls = calls
         self._register = register
@@ -108,13 +108,13 @@ class AsyncQueue:
         limit: int | None = None,
         idle_timeout_s: float | None = None,
     ) -> AsyncWork | Coroutine[Any, Any, int]:
-        """Returns a loop over the messages, or a coroutine that calls `handler` with each message. See Queue.work.
+        """Without `handler`, returns a loop over the messages; else a coroutine that calls `handler` with each one.
 
         async for job in mq.queue("jobs").work(visibility="30s"):
             print(job.json())
         await mq.queue("jobs").work(print, concurrency=8, idle_timeout_s=60)
 
-        A task renews the visibility timeout: if your code blocks the event loop for longer, messages are redelivered.
+        See Queue.work. If your code blocks the event loop for longer than `visibility`, messages are redelivered.
         """
         plan = plan_of(visibility, concurrency, backoff, backoff_max, limit, idle_timeout_s)
         queue_worker = QueueWorker(self._calls, plan)

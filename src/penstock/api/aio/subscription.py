@@ -21,7 +21,7 @@ TURN: Final = 64
 
 
 class AsyncLoop(Generic[Commits]):
-    """Base class of AsyncSubscription and AsyncExactlyOnce. Only one task may iterate; the consumer opens lazily."""
+    """Base class of AsyncSubscription and AsyncExactlyOnce, for one task. The first call opens the Kafka consumer."""
 
     def __init__(self, owner: object, open_buffer: Callable[[], MessageBuffer[Commits]]) -> None:
         self._owner = owner  # a connection lasts as long as its loops
@@ -86,7 +86,7 @@ class AsyncLoop(Generic[Commits]):
         return []
 
     async def ready(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Waits until partitions are assigned: no message published afterwards is missed. Returns the loop.
+        """Waits until partitions are assigned, so that no message published later is missed. Returns this loop.
 
         messages = await mq.subscribe("orders", group="billing", from_="latest").ready()
         """

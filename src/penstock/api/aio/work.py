@@ -57,8 +57,7 @@ class AsyncWork:
             await self._worker.done(job.receipt)
 
     async def run(self, handler: AsyncHandler) -> int:
-        """Calls a function with each message, in `concurrency` tasks. Returns how many messages were handled. See
-        Work.run.
+        """Calls a function with each message, in `concurrency` tasks; returns how many it handled. See Work.run.
 
         await mq.queue("jobs").work(concurrency=8, idle_timeout_s=60).run(print)
         """

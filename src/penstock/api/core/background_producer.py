@@ -23,7 +23,7 @@ from penstock.foundation.clock import Clock, SystemClock
 POLL_S: Final = 0.1
 """Maximum duration, in seconds, of one poll for delivery reports: a closed producer is noticed between polls."""
 GRACE_S: Final = 5.0
-"""Seconds added to `timeout_s` for waits: librdkafka itself reports the result of a message within `timeout_s`."""
+"""Seconds that callers wait beyond `timeout_s`: within `timeout_s`, librdkafka itself should report the result."""
 ERROR_LOG_INTERVAL_S: Final = 30.0
 
 log = logging.getLogger("penstock.api")
@@ -88,9 +88,9 @@ def logging_config(settings: Settings, clock: Clock) -> dict[str, Any]:
 
 
 def translate_type_error(error: TypeError) -> BaseException:
-    """Returns the exception that caused a TypeError of confluent-kafka: KeyboardInterrupt, for example.
+    """Returns KeyboardInterrupt if Ctrl-C caused a TypeError of confluent-kafka, else the TypeError itself.
 
-    Python handles signals while confluent-kafka reads a header name, and confluent-kafka reports Ctrl-C as a name of
+    Python handles signals while confluent-kafka reads a header name; confluent-kafka then reports that the name has
     the wrong type. The types of header names were checked before (encoding.py).
     """
     return KeyboardInterrupt() if "header key" in str(error) else error
@@ -118,7 +118,7 @@ class BackgroundProducer:
         self._thread.start()
 
     def send(self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
-        """Sends a message. Calls `on_complete` on the polling thread. Raises BufferError if sending would block."""
+        """Sends a message; the polling thread calls `on_complete` later. Raises BufferError if it would block."""
         if message.is_delayed and not self._delay_topics.is_known(message.topic):
             raise BufferError("delayed.messages of the topic must be looked up first")
         report = DeliveryReport(self, message.topic, on_complete)
@@ -151,7 +151,7 @@ class BackgroundProducer:
     def send_waiting(
         self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None
     ) -> DeliveryReport:
-        """Sends a message; waits while the send buffer is full. Raises the errors of DelayTopics.check."""
+        """Sends a message; waits while the buffer is full. Checks a delayed message's topic by DelayTopics.check."""
         if message.is_delayed:
             self._delay_topics.check(message.topic)
         deadline_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
@@ -206,7 +206,7 @@ class BackgroundProducer:
                 self._changed.notify_all()
 
     def begin_closing(self) -> None:
-        """Rejects new messages. Several producers close faster if this is called on all of them before `close`."""
+        """Rejects new messages; the polling thread ends after the last delivery report. Does not wait for that."""
         with self._changed:
             self._is_closing = True
 

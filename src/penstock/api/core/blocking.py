@@ -63,16 +63,16 @@ class BlockingCalls:
         self._last: _Call[Any] | None = None
 
     def run(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Runs `work` in a thread and returns its result. Raises the error of `work`, or CallTimedOut.
+        """Runs `work` in a thread; returns its result or raises its error. Raises CallTimedOut after `timeout_s`.
 
-        While an earlier call that timed out is still running, `work` does not start: only one call runs at a time.
+        Only one call runs at a time: if an earlier call does not end within `timeout_s`, `work` is not started.
         """
         if self._last is not None and not self._last.wait(timeout_s):
             raise CallTimedOut
         return self._begin(work, None, timeout_s)
 
     def run_last(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Runs the consumer's last call once the previous call has ended. Raises CallTimedOut after `timeout_s`."""
+        """Runs `work`, the consumer's last call, after the previous call. Raises CallTimedOut after `timeout_s`."""
         return self._begin(work, self._last, timeout_s)
 
     def _begin(self, work: Callable[[], T], after: _Call[Any] | None, timeout_s: float) -> T:

@@ -268,7 +268,7 @@ class ClusterLookup:
         return found
 
     def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Sets the committed offsets of a consumer group. Returns the offset by partition."""
+        """Sets a consumer group's committed offsets in a topic to the position `to`; returns them by partition."""
         offsets = self.resolve(start_of(to), self.partitions([topic]))
         self.commit_offsets(group, offsets)
         return {tp.partition: offset for tp, offset in offsets.items()}

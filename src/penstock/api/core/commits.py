@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.api")
 
 
 class CommitPolicy:
-    """Decides when offsets are committed. Returned lists are messages of an aborted transaction, to redeliver.
+    """Decides when offsets are committed. A returned list has the messages of an aborted transaction, to redeliver.
 
     This base class commits nothing: it is the policy of a subscription without a consumer group.
     """
@@ -42,11 +42,12 @@ class CommitPolicy:
         return False
 
     def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
-        """Called before partitions are revoked; may commit. `undelivered`: first undelivered offset by partition."""
+        """Called before partitions are revoked; may commit. Returns messages to redeliver. `undelivered`: the
+        first undelivered offset of each partition."""
         return []
 
     def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
-        """Called when partitions were lost: other members own them, and commits are no longer possible."""
+        """Called when other members already own the partitions, too late to commit. Returns messages to redeliver."""
         return []
 
     def commit_all(self) -> list[Message]:

@@ -147,7 +147,7 @@ class TransactionalCommits(CommitPolicy):
         return self._commit_batch()
 
     def close(self, undelivered: Offsets) -> None:
-        """Commits finished messages; aborts if messages were published for a message that is not finished."""
+        """Commits finished messages; aborts if the transaction has messages published for an unfinished message."""
         if self._producer.is_broken:
             return
         with self._tracker.lock:

@@ -25,7 +25,7 @@ IdempotentBy = Callable[[Message], MessageId]
 KEEP: Final = 1_000_000
 KEEP_S: Final = 7 * 24 * 3600.0
 TRIM_EVERY: Final = 1_000
-"""Number of `mark` calls between two deletions of ids that exceed `keep` or are older than `keep_s`."""
+"""Number of `mark` calls between deletions of old ids (older than `keep_s`, or beyond the `keep` newest)."""
 MEMORY: Final = ":memory:"
 FILE_NAME_CHARS_MAX: Final = 200
 
@@ -55,8 +55,7 @@ class HandledStore(Protocol):
 
 
 class SqliteHandled:
-    """Handled ids in a SQLite file or in memory: at most `keep` ids, for `keep_s` seconds. Processes may share a
-    file.
+    """Handled ids in a SQLite file (processes may share it) or in memory: at most `keep` ids, for `keep_s` seconds.
 
     >>> store = SqliteHandled(":memory:", keep=1000, keep_s=3600)
     >>> store.mark("order-1"); store.seen("order-1"), store.seen("order-2")

@@ -32,7 +32,7 @@ class OutgoingJob:
     group: str | None = None
     """Message group, in a FIFO queue: the messages of a group are delivered in order."""
     deduplication_id: str | None = None
-    """Deduplication id, in a FIFO queue: a message with an id sent in the last five minutes is dropped."""
+    """Deduplication id, in a FIFO queue: a message whose id was sent in the last five minutes is dropped."""
     attributes: Attributes | None = None
 
 
@@ -51,7 +51,7 @@ class SentJob:
 
 
 class SendFailed(QueueFailed):
-    """Error of send_many: messages were rejected. `failed` maps their index to the reason; `sent` has None there.
+    """Error of send_many: some messages failed. `failed`: reason by message index; `sent`: SentJob or None by index.
 
     except penstock.SendFailed as error:
         for number, reason in error.failed.items(): ...
@@ -106,7 +106,7 @@ class Received:
     deduplication_id: str | None = None
     sequence: str | None = None
     source: str | None = None
-    """In a dead-letter queue: the queue that the message was moved from."""
+    """The queue from which a message was moved to this dead-letter queue; None for other messages."""
 
     @property
     def body(self) -> str:
@@ -136,7 +136,7 @@ class Received:
 
 
 class JobActions(Protocol):
-    """Interface behind the methods of Job and AsyncJob: acts on a received message, given its receipt handle."""
+    """Interface to delete, release or extend a received message by its receipt handle; used by Job and AsyncJob."""
 
     async def delete(self, receipt: str) -> None: ...
 
@@ -164,8 +164,7 @@ class Job(Received):
     _thread: LoopThread = field(repr=False)
 
     def delete(self) -> None:
-        """Deletes the message, as a work() loop does automatically. Raises JobLost if another consumer has received
-        it.
+        """Deletes the message (a work() loop does so automatically). Raises JobLost if another consumer received it.
 
         job = mq.queue("jobs").receive()[0]
         job.delete()

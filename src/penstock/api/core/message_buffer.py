@@ -1,7 +1,7 @@
 """Message buffer between the Kafka consumer and the loop of a subscription: delivery, finish, retry, redelivery.
 
-Threads and asyncio tasks share it: `take` and `finish` only update memory (and the store of handled ids); `catch_up`
-and `wait` send requests and block. The loops in sync/subscription.py and aio/subscription.py call these methods.
+The loops in sync/subscription.py and aio/subscription.py use it. `take` and `finish` only update memory (and the
+store of handled ids); `catch_up` and `wait` send requests and block.
 """
 
 import threading
@@ -30,7 +30,7 @@ from penstock.foundation.ids import TopicPartition
 STEP_S: Final = 0.5
 """Maximum duration, in seconds, of one poll for messages."""
 JOINING_S: Final = 0.05
-"""Maximum duration, in seconds, of one poll while no partitions are assigned: an assignment does not end a poll."""
+"""Maximum seconds of one poll while no partitions are assigned; short, because an assignment does not end a poll."""
 REDELIVERY_DELAY_S: Final = 0.2
 """Seconds before messages are delivered again after an aborted transaction or a failed at-most-once commit."""
 
@@ -51,7 +51,7 @@ class MessageBuffer(Generic[Commits]):
         clock: Clock,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
-        """`pause` waits up to the given seconds until a message is finished or retried. Returns False on timeout."""
+        """`pause` waits for a message to be finished or retried; returns False if the given seconds pass before."""
         self._settings = settings
         self._loop_options = loop_options
         self._tracker = tracker
@@ -77,7 +77,7 @@ class MessageBuffer(Generic[Commits]):
     def begin(
         self, consumer: SubscriptionConsumer, commits: Commits, on_close: Callable[[], None] = lambda: None
     ) -> None:
-        """Sets the consumer and the commit policy. `close` calls `on_close`. `on_assigned` may be called earlier."""
+        """Sets the consumer (whose creation may call `on_assigned`) and commit policy. `close` calls `on_close`."""
         self._consumer = consumer
         self.commits = commits
         self._on_close = on_close
@@ -85,7 +85,7 @@ class MessageBuffer(Generic[Commits]):
     # -- delivery
 
     def finish_delivered(self) -> None:
-        """Finishes the messages delivered last, unless max_in_flight is above 1. Called when more are requested."""
+        """Finishes the messages of the last `take`, unless max_in_flight is above 1; called before each `take`."""
         delivered, self._delivered = self._delivered, []
         if self._loop_options.is_sequential:
             for message in delivered:
@@ -122,7 +122,7 @@ class MessageBuffer(Generic[Commits]):
         )
 
     def _deliver(self, message: Message, taken: list[Message]) -> bool:
-        """Delivers or skips a message. Returns False if it must wait: a message with the same id is in flight."""
+        """Adds a message to `taken` or skips it. Returns False if one with the same idempotent_by id is in flight."""
         position = message._position
         assert position is not None
         if not self._is_wanted(message):
@@ -321,7 +321,7 @@ class MessageBuffer(Generic[Commits]):
         self._redeliver(redelivered)
 
     def _restore_limit(self, messages: int) -> None:
-        """Adds a number of messages to the remaining `limit`: unfinished messages of lost partitions do not count."""
+        """Increases the remaining `limit` by `messages`: unfinished messages of lost partitions do not count."""
         if self._limit_left is not None:
             self._limit_left += messages
 

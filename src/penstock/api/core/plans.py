@@ -1,4 +1,4 @@
-"""Checked arguments of subscribe() and exactly_once(), which open a subscription for a thread or an asyncio task."""
+"""Checked arguments of subscribe() and exactly_once(), as plans whose `open` method opens the subscription."""
 
 import os
 from dataclasses import dataclass

@@ -57,7 +57,8 @@ class PartitionPosition:
         self._next = self._requested = self._committed
 
     def due(self, even_if_requested: bool = False) -> int | None:
-        """Returns the offset to commit; None if it is committed or, unless `even_if_requested`, being committed."""
+        """Returns the offset to commit; None if it is already committed. While its commit is in flight, returns
+        None unless `even_if_requested`."""
         mark = self.watermark
         return None if mark == (self._committed if even_if_requested else self._requested) else mark
 
@@ -100,7 +101,7 @@ class PositionTracker:
     def due(
         self, tps: Iterable[TopicPartition] | None = None, *, even_if_requested: bool = False
     ) -> dict[TopicPartition, int]:
-        """Returns the offsets to commit now, by partition. `even_if_requested`: also if a commit is in flight."""
+        """Returns offsets to commit in `tps` (None: all). `even_if_requested`: includes offsets being committed."""
         found = {}
         for tp in self._positions if tps is None else tps:
             position = self._positions.get(tp)

@@ -79,7 +79,8 @@ class QueueCalls:
     async def _send_portion(
         self, portion: Sequence[Entry], begin: int, sent: list[SentJob | None]
     ) -> dict[int, tuple[str, str]]:
-        """Sends up to ten messages, with retries. Returns the errors of failed messages, by message index.
+        """Sends up to ten messages, with retries; sets their results in `sent`, from index `begin` on. Returns the
+        errors (code and text) of failed messages, by message index.
 
         Raises ApiError only if the first attempt fails: then no message was sent.
         """
@@ -125,7 +126,7 @@ class QueueCalls:
     async def receive(
         self, most: int, wait: Duration | None = None, visibility: Duration | None = None
     ) -> list[dict[str, Any]]:
-        """Returns the fields of up to `most` messages. `wait`: how long to wait for the first message."""
+        """Returns up to `most` messages as dicts of Received fields; waits up to `wait` for the first message."""
         if most < 1:
             raise InvalidArgument(f"max={most} is invalid; give 1 or more")
         loop = asyncio.get_running_loop()
@@ -172,7 +173,7 @@ class QueueCalls:
         await self._call("ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": timeout_s})
 
     async def extend_all(self, receipts: Sequence[str], timeout_s: int) -> dict[str, ApiError]:
-        """Sets the visibility timeout of many messages. Returns the errors of lost messages, by receipt handle."""
+        """Sets the visibility timeout of messages. Returns the errors, by receipt handle, that a retry cannot fix."""
         lost: dict[str, ApiError] = {}
         for begin in range(0, len(receipts), BATCH_MAX):
             some = receipts[begin : begin + BATCH_MAX]

@@ -135,7 +135,7 @@ class QueueWorker:
     # -- receiving
 
     async def take(self) -> Fields | None:
-        """Returns the fields of the next message, once fewer than `concurrency` are in flight; None after the end."""
+        """Returns the next message, once fewer than `concurrency` are in flight; None if the queue loop has ended."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with self._receiving:
@@ -239,7 +239,7 @@ class QueueWorker:
         await self.calls.delete(receipt)
 
     async def release(self, receipt: str, delay: Duration) -> None:
-        """Makes the message visible after `delay`. Raises JobLost if it is deleted, or (FIFO) its timeout expired."""
+        """Makes the message visible after `delay`. Raises JobLost if deleted or, in a FIFO queue, timed out."""
         delay_s = visibility_s(delay)
         self._untrack(receipt)
         await self.calls.change(receipt, delay_s)
@@ -255,7 +255,7 @@ class QueueWorker:
             self._in_flight[receipt] = now_s + timeout_s - self.plan.visibility_s
 
     async def fail(self, receipt: str, error: BaseException) -> None:
-        """Releases the message after a failure, with a backoff delay. Logs errors, such as JobLost."""
+        """Releases the message after a failure, with a backoff delay. If the release fails, only logs that error."""
         count = self._counts.get(receipt, 1)
         delay_s = self.plan.delay_s(count)
         log.warning(
@@ -276,7 +276,7 @@ class QueueWorker:
         return True
 
     def _untrack(self, receipt: str) -> None:
-        """Stops renewing the message's visibility and frees its slot. If the message was lost, raises its error."""
+        """Stops renewing the message's visibility; it is no longer in flight. Raises its error if it was lost."""
         self._in_flight.pop(receipt, None)
         lost = self._lost.pop(receipt, None)
         self._finished_s = asyncio.get_running_loop().time()

@@ -35,7 +35,7 @@ Count = TypeVar("Count")
 
 
 class Reader(ABC, Generic[Messages, Loop, Count]):
-    """Base class of connections: checks arguments of reading methods. A blocking or asyncio subclass opens loops."""
+    """Base class of Connection and AsyncConnection: checks arguments of subscribe(), exactly_once() and process()."""
 
     _settings: Settings
 
@@ -47,11 +47,11 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
 
     @abstractmethod
     def _process(self, messages: Messages, step: Transformation, batch: int, delivery: Delivery) -> Count:
-        """Reads batches; publishes the results of a batch before the next is read. Returns the number of messages."""
+        """Publishes what `step` returns for each batch, then reads the next. Returns the number of messages read."""
 
     @abstractmethod
     def _process_exactly_once(self, loop: Loop, step: Transformation) -> Count:
-        """Reads messages and publishes their results in the loop's transactions. Returns the number of messages."""
+        """Publishes what `step` returns for each message, in transactions of `loop`. Returns how many were read."""
 
     def subscribe(
         self,

@@ -13,7 +13,7 @@ from penstock.client.signing import AccessKeys
 
 
 class Delivery(StrEnum):
-    """Delivery guarantee: see docs/delivery.md.
+    """Delivery guarantee: at-most-once, at-least-once or exactly-once (docs/delivery.md).
 
     >>> Delivery("at-least-once") is Delivery.AT_LEAST_ONCE
     True
@@ -62,7 +62,7 @@ _MANAGED_OPTIONS: Final = {
     "on_commit": "delivery=",
     "error_cb": "the logger 'penstock.api'",
 }
-"""librdkafka options that users cannot set, since delivery guarantees depend on them; what to use instead."""
+"""librdkafka options that users cannot set, each with the argument to use instead: guarantees depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,7 +271,7 @@ class SubscriptionConsumer:
         return True
 
     def _raise_failure(self) -> None:
-        """Raises the first permanent failure, at every later poll too: polling further could skip messages."""
+        """Raises the first permanent failure, if there was one: further polls could skip messages."""
         if self._failure is not None:
             raise self._failure
 
@@ -339,7 +339,7 @@ class SubscriptionConsumer:
         self._consumer.commit(offsets=to_kafka(offsets), asynchronous=True)
 
     def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]:
-        """Commits offsets, and waits up to `timeout_s` for the response. Returns the errors by partition."""
+        """Commits offsets; waits up to the connection's `timeout_s` for the response. Returns errors by partition."""
         doing = f"committing for group {self._options.group!r}"
         partitions = to_kafka(offsets)
         try:

@@ -31,7 +31,7 @@ from penstock.foundation.codes import ErrorCode
 CALL_S: Final = 1.0
 """Timeout, in seconds, of one call to librdkafka. The call is then repeated; Ctrl-C takes effect between calls."""
 CALL_S_MAX: Final = 16.0
-"""Maximum timeout, in seconds, of a repeated call that starts from scratch each time; it doubles from CALL_S."""
+"""Maximum, in seconds, of a timeout that starts at CALL_S and doubles each time a call is repeated from scratch."""
 IDLE_PRODUCERS_MAX: Final = 16
 """Maximum number of idle transactional producers of a connection; the least recently used is closed first."""
 
@@ -98,7 +98,7 @@ class TransactionalProducer:
         """Sends a message in the transaction; `commit` checks its delivery. Raises BufferError if sending must wait
         and `is_waiting` is False.
 
-        If an earlier message of the transaction has failed, raises its permanent error, else TransactionAborted.
+        If an earlier message of the transaction has failed: raises its error if permanent, else TransactionAborted.
         """
         try:
             if is_waiting:
@@ -144,8 +144,8 @@ class TransactionalProducer:
         return self._producer.failure(failed, f"publishing in transaction {self.transactional_id!r}")
 
     def commit(self, offsets: Offsets | None = None, group: Any = None) -> None:
-        """Commits the transaction. Raises TransactionAborted if it was aborted and can be run again, or a permanent
-        error.
+        """Commits the transaction, with `offsets` of the consumer group whose metadata is `group`. Raises
+        TransactionAborted if the transaction was aborted and can be run again, or a permanent error.
 
         After NotConnected the outcome is unknown; the coordinator completes this transaction before the next one with
         the same transactional id.

@@ -142,7 +142,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
-        """Publishes messages and waits for all of them. A message is a value, or an Outgoing with key, headers, …
+        """Publishes messages and waits until all are acknowledged. Each message is a plain value or an Outgoing.
 
         mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """
@@ -156,7 +156,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> Iterator[Published]:
-        """Publishes messages lazily; yields each message's position, in order. `max_in_flight` bounds the memory.
+        """Publishes messages as you iterate, at most `max_in_flight` unacknowledged; yields a Published for each.
 
         for place in mq.publish_stream("lines", open("huge.txt")):
             ...
@@ -228,7 +228,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         return count
 
     def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Sets the committed offsets of a consumer group. Returns the offset by partition.
+        """Sets a consumer group's committed offsets in a topic to the position `to`; returns them by partition.
 
         mq.seek("billing", "orders", to="earliest")
         mq.seek("billing", "orders", to=datetime(2026, 1, 31, tzinfo=UTC))

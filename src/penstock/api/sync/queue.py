@@ -122,7 +122,8 @@ class Queue:
         limit: int | None = None,
         idle_timeout_s: float | None = None,
     ) -> Work | int:
-        """Returns a loop over the messages, or calls `handler` with each message and returns how many it handled.
+        """Without `handler`, returns a loop over the messages; else calls `handler` with each, and returns how many
+        messages it handled.
 
         for job in mq.queue("jobs").work(visibility="30s"):
             print(job.json())

@@ -57,7 +57,7 @@ class Loop(Generic[Commits]):
         return []
 
     def ready(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Waits until partitions are assigned: no message published afterwards is missed. Returns the loop.
+        """Waits until partitions are assigned, so that no message published later is missed. Returns this loop.
 
         messages = mq.subscribe("orders", group="billing", from_="latest").ready()
         """

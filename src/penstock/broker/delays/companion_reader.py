@@ -1,4 +1,4 @@
-"""Reads pending delayed messages from the companion log."""
+"""Reads pending delayed messages from the companion log, which stores them until they are due."""
 
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ class PendingMessage(NamedTuple):
 
 
 class CompanionReader:
-    """Reads pending messages from a companion log; caches the last few batches."""
+    """Reads pending delayed messages from a partition's companion log; caches the last few batches."""
 
     def __init__(self, companion: Partition) -> None:
         self._companion = companion

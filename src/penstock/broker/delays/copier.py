@@ -45,7 +45,7 @@ class Copier:
         return self.scanned_to < self._partition.last_stable_offset
 
     def note_growth(self) -> None:
-        """Records the high watermark and time: relative delays count from there, not from a transaction's commit."""
+        """Records when the high watermark was reached: relative delays start then, not at a transaction's commit."""
         mark, stable = self._partition.high_watermark, self._partition.last_stable_offset
         if stable >= mark:
             self._growth = []

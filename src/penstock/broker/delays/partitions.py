@@ -1,4 +1,4 @@
-"""Partitions with delayed messages: filters their reads and runs their state machines where they are led."""
+"""Delayed messages on this broker: a visibility filter for each replica, a DelayPartition for each led partition."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ class DelayStats:
         self.count = 0
         self.late_ms = 0
         self.buckets = [0] * (len(BOUNDS_MS) + 1)
-        """Histogram of lateness: number of messages per bound of BOUNDS_MS, and of messages later than all bounds."""
+        """Number of messages by lateness: one count per upper bound in BOUNDS_MS, then one for all later messages."""
 
     def delivered(self, late_ms: int) -> None:
         self.count += 1

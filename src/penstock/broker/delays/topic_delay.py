@@ -1,4 +1,4 @@
-"""Topic delay (`delivery.delay.ms`): the offset up to which consumers may read a log of delayed records."""
+"""Topic delay (`delivery.delay.ms`): computes the offset up to which consumers may read; hides later records."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +14,7 @@ BUCKET_MS_MIN: Final = 5
 
 
 class TopicDelay:
-    """Tracks commit times of one replica. Records from before its creation are delayed by their own timestamps."""
+    """Tracks commit times of one replica; records older than this object are delayed by their own timestamps."""
 
     def __init__(self, partition: Partition, delay_ms: int, clock: Clock, timer: Timer) -> None:
         self._partition = partition
@@ -67,7 +67,7 @@ class TopicDelay:
         return min(visible, limit)
 
     def _older_visible_to(self, due_ms: int) -> int:
-        """Returns the offset up to which records older than this object are visible, by the log's time index."""
+        """Returns the offset below which records older than this object have timestamps up to `due_ms`."""
         log = self._partition.log
         if due_ms >= self._created_ms or self._initial_end > log.end_offset:
             return self._initial_end

@@ -27,7 +27,7 @@ _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
 class VisibilityFilter:
-    """Filters reads of a leader or follower replica. `machine_of` returns its delay state machine, or None."""
+    """Filters reads of a leader or follower replica. `machine_of` returns its delay state machine, if loaded."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ class FastPath:
         self.bytes_out = 0
 
     def take_counts(self, seconds: float) -> tuple[int, float, int, int]:
-        """Returns request count, `seconds` (time per request), bytes in and bytes out; resets the counters."""
+        """Returns (request count, `seconds` unchanged, bytes in, bytes out) and resets the counters to zero."""
         taken = self.count, seconds, self.bytes_in, self.bytes_out
         self.count = self.bytes_in = self.bytes_out = 0
         return taken

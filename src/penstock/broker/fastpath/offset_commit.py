@@ -31,12 +31,12 @@ from penstock.wire.templates import make_template
 VERSIONS: Final = range(6, 11)
 """OffsetCommit versions that the fast path handles: those with leader epochs."""
 TEMPLATES_MAX: Final = 16
-"""Maximum number of templates per connection; when it is reached, all are dropped."""
+"""Maximum number of templates per connection; when it is reached, all templates are dropped."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
 
 
 class _CommitTemplate(NamedTuple):
-    """A request template (offsets and leader epochs are variable), its commit, and the response template."""
+    """Layouts of a repeated OffsetCommit request and its response, and the command that commits the offsets."""
 
     unpack: Any  # the bound method of a Struct, as is `pack`
     fixed: tuple[bytes | int, ...]  # all of them bytes
@@ -64,7 +64,7 @@ class OffsetCommitFastPath(FastPath):
         """The last decoded request, without its offsets and leader epochs."""
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the size added to `out`; 0 if the frame must be decoded."""
+        """Handles the frame `data[at:stop]`. Returns the size added to `out`, or 0 if the frame must be decoded."""
         template = self._templates.get(stop - at)
         if template is None:
             return 0
@@ -122,7 +122,7 @@ class OffsetCommitFastPath(FastPath):
 
 
 def _fixed_part(request: OffsetCommitRequest) -> Any:
-    """Returns the fields in which two commits must be equal to share a template."""
+    """Returns fields that are equal if a client repeats a commit with other offsets and leader epochs."""
     return (
         request.member_id,
         request.generation_id_or_member_epoch,

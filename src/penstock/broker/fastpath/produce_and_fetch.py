@@ -1,8 +1,8 @@
 """The fast path of Produce and Fetch: requests that look like an earlier request are not decoded again.
 
 A client sends the same request over and over: the same client id, topic, partition and settings; only the
-correlation id and the records or the offset change. The unchanging bytes are the key of a table that has the
-partition of the decoded request. The response is built the same way, from bytes of the general encoder.
+correlation id and the records or the offset change. A table maps the unchanging bytes to the partition that the
+earlier request named. The response is encoded once as a template, into which new offsets are written.
 Unusual requests (an error, a wait, a batch that must be decompressed) are decoded and handled as usual: the fast path
 only saves decoding and encoding.
 
@@ -38,7 +38,7 @@ from penstock.wire.varint import uvarint
 JOIN_BYTES_MAX: Final = 32 << 10
 """Maximum size, in bytes, of fetched records that are copied into one buffer with the rest of the response."""
 ROUTES_MAX: Final = 1000
-"""Maximum number of different requests that one fast path remembers; when it is reached, all are dropped."""
+"""Maximum number of different requests that one fast path remembers; when it is reached, it forgets all of them."""
 FAST_PATH_VERSIONS: Final = {
     *((ApiKey.PRODUCE, version) for version in range(5, 14)),
     *((ApiKey.FETCH, version) for version in range(9, 19)),
@@ -163,7 +163,7 @@ class _FetchRoute(NamedTuple):
 
 
 class FetchFastPath(FastPath):
-    """The fast path of one version of Fetch, for requests of one partition without a session, which need not wait."""
+    """Fast path of one Fetch version: for requests for one partition, without a session, that need not wait."""
 
     api_key = ApiKey.FETCH
 
@@ -172,11 +172,11 @@ class FetchFastPath(FastPath):
         self._flexible = version >= message_of(FetchRequest).flexible_from
         self._routes: dict[bytes, _FetchRoute] = {}
         self._layouts: dict[int, Any] = {}
-        """By frame size, the function that unpacks a frame into head (before the offset), offset and tail."""
+        """By frame size: function that unpacks a frame into (bytes before the offset, offset, bytes after it)."""
         self._size, self._number = -1, b""  # size of the last response's records, and its encoding
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the size added to `out`; 0 if the frame must be decoded."""
+        """Handles the frame `data[at:stop]`. Returns the size added to `out`, or 0 if the frame must be decoded."""
         unpack = self._layouts.get(stop - at)
         if unpack is None:
             return 0

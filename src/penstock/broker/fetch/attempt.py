@@ -33,11 +33,11 @@ LARGE_PARTITIONS: Final = 1000
 STEP_MASK: Final = 63
 """Bit mask: reading may pause after every 64 (mask + 1) partitions."""
 WARM_ATTEMPTS: Final = 3
-"""Number of times that cold segments are loaded into the page cache, before a read on the event loop blocks."""
+"""Maximum number of attempts to load cold segments into the page cache and read again; then a read may block."""
 
 
 class FetchAttempt:
-    """A Fetch request and the data last read for it, which is read again after each wait."""
+    """A Fetch request and the records last read for it. Each read replaces the result of the previous read."""
 
     def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
         self.request = request
@@ -45,7 +45,7 @@ class FetchAttempt:
         self.broker = broker
         self.is_stable = is_stable
         self.follower = FollowerReads.of(request, broker)
-        """Reads for the broker that sent the request; None if a consumer sent it."""
+        """Reader for the follower that sent the request; None if a consumer sent the request."""
         self.limit_bytes = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self.readers: dict[Key, PartitionReader] = {}
         """Readers of the partitions that belong to views; all other partitions are read from the log."""
@@ -64,7 +64,7 @@ class FetchAttempt:
         return self.failed or self.read_bytes >= self.request.min_bytes or not self.plan.wanted
 
     def find(self, key: Key) -> Partition:
-        """Returns the requested partition; for a view, the partition of its source topic. Raises Kafka's errors."""
+        """Returns a requested partition; for a view, that of its source topic. Raises a Kafka error if not found."""
         if self.follower is not None:
             return self.broker.followed_partition(*key)
         reader = self.readers.get(key)
@@ -82,7 +82,7 @@ class FetchAttempt:
             self.read(blocking)
 
     async def read_warm(self) -> None:
-        """Repeats the last read until no segment is cold; loads cold segments into the page cache on a thread."""
+        """Loads cold segments on a thread and reads again, up to WARM_ATTEMPTS times; then reads with blocking."""
         loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             if not self.cold:
@@ -214,7 +214,7 @@ def _partition_data(
 
 
 def _aborted(log: Log, offset: int, seen: VisibleRecords) -> list[AbortedTransaction]:
-    """Returns the aborted transactions in these records, which the consumer must skip (KIP-98)."""
+    """Returns the aborted transactions in the records `seen`, which the consumer must skip (KIP-98)."""
     if seen.is_changed or offset > log.newest_abort or not seen.records:
         return []
     end = offset

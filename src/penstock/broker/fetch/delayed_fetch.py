@@ -118,9 +118,9 @@ async def read_until_enough(
     is_over: Callable[[], bool],
     scan: Callable[[], Awaitable[None]] | None = None,
 ) -> FetchResponse:
-    """Reads in time slices, and again after each append, until min bytes are read, or until `until_s` or `is_over`.
+    """Reads in time slices, and again when a partition grows, until min bytes are read; then returns the response.
 
-    `grown`: set when a partition grows. `scan`: awaited before each read.
+    Also stops at `until_s` (monotonic time) or if `is_over()`. Appends set `grown`. `scan` is awaited before reads.
     """
     slices, now_s = attempt.broker.slices, attempt.broker.clock.monotonic_s
     watches = GrowthWatches(attempt)

@@ -12,7 +12,7 @@ from penstock.wire.messages.fetch import FetchPartition, FetchRequest, Partition
 
 
 class FollowerReads:
-    """The reads for one Fetch of a follower."""
+    """Reads the partitions of one Fetch request that a follower sent."""
 
     def __init__(self, replica: ReplicaState, broker: Broker) -> None:
         self._replica = replica
@@ -23,19 +23,19 @@ class FollowerReads:
 
     @classmethod
     def of(cls, request: FetchRequest, broker: Broker) -> Self | None:
-        """Returns the reads for a follower's Fetch; None if a consumer sent the request."""
+        """Returns a FollowerReads if a follower sent the request, or None if a consumer sent it."""
         replica = request.replica_state or ReplicaState(replica_id=request.replica_id)
         return cls(replica, broker) if replica.replica_id >= 0 else None
 
     def begin(self) -> None:
-        """Forgets the results of the previous reads."""
+        """Resets the throttled partitions and bytes before the request's partitions are read again."""
         self._throttled_bytes = 0
         self.throttled = set()
 
     def read(
         self, partition: Partition, key: Key, wanted: FetchPartition, limit_bytes: int, *, force: bool, blocking: bool
     ) -> PartitionData:
-        """Reads one partition. Raises Kafka's errors; unless `blocking`, also ColdRead."""
+        """Reads one partition. Raises a Kafka error; unless `blocking`, also ColdRead (data is not in memory)."""
         now_ms = self._broker.clock.steady_ms()
         self._check_replica(partition, wanted)
         is_throttled = self._is_throttled(partition)
@@ -58,8 +58,8 @@ class FollowerReads:
         """Raises NotLeaderOrFollower or UnknownLeaderEpoch unless the follower is a replica and sent its current
         broker epoch.
 
-        A follower's fetch position commits records. The leader may learn of a registration or a new replica later
-        than the follower, which then retries (as in Kafka).
+        The check protects the high watermark, which fetches of followers advance. If this broker's metadata is older
+        than the follower's, the follower is refused and retries, as in Kafka.
         """
         replica_id, epoch = self._replica.replica_id, self._replica.replica_epoch
         registered = self._broker.image.brokers.get(replica_id)

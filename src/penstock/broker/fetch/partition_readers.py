@@ -11,16 +11,16 @@ class PartitionReader(Protocol):
 
     @property
     def topic_id(self) -> bytes:
-        """Id of the topic that the view filters."""
+        """Id of the view's source topic."""
 
     @property
     def kept_bytes(self) -> int:
-        """Size of the matching records. Markers for skipped offsets do not count: they are no reason to answer."""
+        """Size, in bytes, of the matching records; control batches sent for skipped offsets do not count."""
 
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
     ) -> VisibleRecords:
-        """Returns the matching records. Parameters and errors are those of `read_visible`."""
+        """Returns the records that match the view. Parameters and errors are those of `read_visible`."""
 
 
 def read_visible(

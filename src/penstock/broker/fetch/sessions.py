@@ -15,7 +15,7 @@ EVICT_AFTER_MS: Final = 120_000
 SESSION_PARTITIONS_MAX: Final = 20_000
 
 Key = tuple[str, bytes, int]
-"""Topic name (empty from Fetch version 13 on), topic id (zero before version 13), partition index."""
+"""Identifies a partition: topic name (empty from Fetch v13 on), topic id (zero before v13), partition index."""
 
 
 class SessionNotFound(PenstockError):
@@ -64,7 +64,7 @@ class FetchPlan:
         return self.session.session_id if self.session else NO_SESSION
 
     def must_include(self, key: Key, data: PartitionData) -> bool:
-        """Whether the response must include this partition's data; records the offsets in the data as sent."""
+        """Whether the response must include this partition. Remembers `data`'s offsets as sent to the client."""
         if self.session is None:
             return True
         cached = self.session.partitions.get(key)

@@ -18,8 +18,8 @@ from penstock.wire.messages.api_versions import (
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE_ADVERTISED_FROM: Final = 0
-"""Lowest Produce version in ApiVersions: librdkafka compresses only if it is 0 (KAFKA-18659), though versions 0-2
-are refused."""
+"""Lowest Produce version that ApiVersions lists. Versions 0 to 2 are refused, but librdkafka compresses only if
+version 0 is listed (KAFKA-18659)."""
 
 
 FEATURES: Final = {
@@ -46,8 +46,8 @@ def api_versions(request: ApiVersionsRequest, call: Call, broker: Broker) -> Api
 
 
 def served(error: ErrorCode) -> ApiVersionsResponse:
-    """Returns the response that lists every API with its versions; with UNSUPPORTED_VERSION, the response (in
-    version 0) to an ApiVersions request of a version that is too new."""
+    """Returns the response that lists every API with its versions. `error`: UNSUPPORTED_VERSION if the version of
+    the ApiVersions request was too new (the client then retries), else NONE."""
     return ApiVersionsResponse(
         error_code=error,
         api_keys=[

@@ -1,6 +1,6 @@
 """CommitSet: commits or aborts all transactions of one Spark query atomically. Penstock's own API.
 
-The commit decision is one batch of records. With many participants, it is prepared in time slices.
+The commit is one batch of records. For many transactions, the records are prepared in time slices.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import COMMIT, CommitSetRequest, CommitSetResponse
 
 PREPARED_MIN: Final = 200
-"""Minimum number of participants for which the commit decision is prepared in time slices."""
+"""Minimum number of transactions in a CommitSet whose records are prepared in time slices."""
 
 
 @handles(ApiKey.COMMIT_SET)

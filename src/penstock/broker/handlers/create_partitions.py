@@ -1,7 +1,7 @@
 """CreatePartitions: adds partitions to a topic; partitions are never removed.
 
-Partitions are added to an internal topic only while its coordinators are paused: `penstock cluster
-repair-internal-topics` then moves its state to the partitions that the keys belong to.
+Partitions are added to an internal topic only while its coordinators are paused. Then `penstock cluster
+repair-internal-topics` moves each key to the partition that the key hashes to with the new partition count.
 """
 
 from collections import Counter

@@ -20,7 +20,7 @@ from penstock.wire.messages.describe_producers import (
 )
 
 PRODUCERS_MAX: Final = 100_000
-"""Maximum number of producers in one response; equal to the maximum for one partition."""
+"""Maximum number of producers in one response: as many as one partition may have."""
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)

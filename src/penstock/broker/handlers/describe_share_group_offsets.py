@@ -76,7 +76,7 @@ async def _topics(
 
 
 async def _find_delivery_topics(broker: Broker, group_id: str) -> Sequence[bytes]:
-    """Returns the ids of topics in which a share group has delivery state; for a queue, at least its own topic."""
+    """Returns ids of topics in which a share group has delivery state, and the topic of a queue of the same name."""
     queue = broker.image.queues.get(group_id)
     try:
         found = list(await ask_share_coordinator(broker, group_id, FindDeliveryState(group_id=group_id)))

@@ -85,7 +85,7 @@ def _answer(
 def _partition(
     request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
 ) -> tuple[Partition, int]:
-    """Returns the partition, and the end offset for this isolation level. Raises Kafka's errors."""
+    """Finds a partition and its end offset for the request's isolation level. Raises a Kafka error on failure."""
     partition = broker.readable_partition(topic, b"", wanted.partition_index)
     partition.check_epoch(wanted.current_leader_epoch)
     is_stable = wants_committed(request.isolation_level)
@@ -143,8 +143,8 @@ async def _search(
 
 
 async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> TimestampAndOffset | None:
-    """Returns timestamp and offset of the first record below offset `limit` with at least this timestamp; for
-    MAX_TIMESTAMP, of the record with the highest; None if there is none. Raises ColdRead unless `blocking`."""
+    """Returns (timestamp, offset) of the first record at or after `timestamp`, or with the highest timestamp for
+    MAX_TIMESTAMP; None if that record is not below offset `limit`. Raises ColdRead unless `blocking`."""
     slices = broker.slices
     async with slices:
         if timestamp == Spec.MAX_TIMESTAMP:
@@ -162,7 +162,7 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
 
 
 async def _search_batch(candidate: Candidate, log: Log, broker: Broker) -> TimestampAndOffset | None:
-    """Returns timestamp and offset of a batch's matching record; of the first record if the batch is too large."""
+    """Returns (timestamp, offset) of the first match in a batch; the batch's first offset if it is too large."""
     try:
         return candidate.find(INLINE_BODY_BYTES)
     except MessageTooLarge:

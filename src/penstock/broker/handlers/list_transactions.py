@@ -37,7 +37,7 @@ def _refused(error: PenstockError) -> ListTransactionsResponse:
 
 
 def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactionsResponse:
-    """Returns all transactions, or the first error: clients would take a partial list as complete."""
+    """Merges the responses, or returns the first error. `none`: response that has the unknown state filters."""
     code = next((answer.error_code for answer in answers if answer.error_code), ErrorCode.NONE)
     if code:
         return not_listed(code)

@@ -50,7 +50,7 @@ def _append_in_transaction(
 ) -> None:
     """Waits for earlier requests of the transactional id, then validates, joins the transaction, and appends.
 
-    Appends at once after joining: if the transaction ended in between, appending would begin one that never ends.
+    Appends at once after joining: an append after the transaction's end would begin a transaction that never ends.
     """
     copy_records(batches)
 

@@ -32,7 +32,7 @@ def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> Q
 
 
 async def _control(request: QueueControlRequest, service: QueueService) -> QueueControlResponse:
-    """Returns the message counts of partitions on which the action succeeded; the caller retries on the others."""
+    """Runs the action on each partition; returns the message counts of partitions on which it succeeded."""
 
     async def control(partition: QueuePartition) -> QueuePartitionCounts | None:
         try:

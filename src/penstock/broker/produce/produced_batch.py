@@ -59,7 +59,7 @@ class ProducedBatch:
 
 
 def find_partitions(request: ProduceRequest, broker: Broker) -> list[ProducedBatch]:
-    """Returns the batches of a request, in order; refuses batches to partitions that clients cannot write to here."""
+    """Returns the batches of a request, in order; batches that cannot be written here have an error as `result`."""
     batches = []
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -28,7 +28,7 @@ def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[Pr
 
 
 async def validate(batches: Iterable[ProducedBatch], broker: Broker) -> None:
-    """Refuses invalid batches; replaces the records of batches that the topic stores with another compression."""
+    """Sets an error result for invalid batches. Recompresses batches if the topic's compression.type differs."""
     loop = asyncio.get_running_loop()
     for batch in batches:
         partition = batch.partition

@@ -106,7 +106,7 @@ class QueueAdministration:
         return queue_of(self._metadata.image, name)
 
     async def delete(self, queue: Queue) -> None:
-        """Deletes this queue. Unless the queue is attached to a topic, also deletes its topic and all queues on it.
+        """Deletes a queue. If the queue has its own topic, also deletes that topic and all queues attached to it.
 
         Takes a Queue, not a name: the name may have been reused for another queue.
         """
@@ -123,7 +123,7 @@ def _plan_create(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
 
 
 def _plan_delete(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
-    """Returns a function that computes the store operations to delete this queue; none if its name was reused."""
+    """Returns a function that plans the deletion of this queue: no operations if another queue has its name now."""
 
     def plan(image: ClusterImage) -> Sequence[Op]:
         return plan_forget_queues(image, [queue]) if queue.is_same(image.queues.get(queue.name)) else []

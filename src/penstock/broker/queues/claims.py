@@ -20,7 +20,7 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DEFAULTS, DeliverySettings
 
 FRESH_MAX: Final = 1000
-"""Maximum number of never-delivered messages per Claim command: in a FIFO queue each becomes its own record."""
+"""Maximum number of never-delivered messages per Claim command; in a FIFO queue each needs its own state record."""
 ITEMS_MAX: Final = 500
 """Maximum number of ranges that one Acknowledge command contains, so that its records fit into one batch."""
 
@@ -49,7 +49,7 @@ class Survey(NamedTuple):
 class FinishedClaims(NamedTuple):
     finished: int
     lost: tuple[Range, ...]
-    """Ranges in which the consumer no longer holds all messages."""
+    """Acknowledged ranges with at least one message that the consumer no longer holds."""
 
 
 def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
@@ -80,7 +80,7 @@ def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_m
 
 
 class Claimer:
-    """Acquires chosen messages of one partition. Never-delivered messages before them become available messages."""
+    """Acquires chosen messages of one partition for a consumer; other messages stay as available as before."""
 
     def __init__(self, partition: QueuePartition, terms: ClaimSettings, threads: Executor) -> None:
         self._partition = partition
@@ -89,7 +89,7 @@ class Claimer:
         self._window = Window(partition.partition)
 
     async def claim(self, holder: str, ranges: Sequence[Range], visibility_ms: int) -> list[Acquired]:
-        """Returns the acquired messages, once committed. After a PenstockError, messages may still be acquired."""
+        """Returns the acquired messages, once committed. After a PenstockError, some may nevertheless be acquired."""
         taken: list[Acquired] = []
         left = tuple(ranges)
         while left:
@@ -135,7 +135,7 @@ class Claimer:
 async def acknowledge(
     partition: QueuePartition, terms: ClaimSettings, holder: str, ranges: Sequence[Range], ack_type: AckType
 ) -> FinishedClaims:
-    """Finishes or releases those messages of the ranges that `holder` has acquired. Can be repeated safely."""
+    """Finishes or releases (`ack_type`) each range whose unfinished messages `holder` holds. Safe to repeat."""
     finished = 0
     lost: list[Range] = []
     for at in range(0, len(ranges), ITEMS_MAX):

@@ -15,14 +15,14 @@ from penstock.queues.commands import Reschedule
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 1000
-"""Smallest change of the wall clock, in ms, that is treated as a step; slewing changes it less between two checks."""
+"""Smallest change of the wall clock between two checks, in ms, that counts as a step; clock slewing is slower."""
 SKEW_MS: Final = 10_000
-"""Clock difference, in ms, above which deadlines are shifted because the previous leader's clock was ahead."""
+"""How far, in ms, the previous leader's clock must have been ahead of this broker's clock to shift deadlines."""
 RETRY_S: Final = 1.0
 
 
 class ClockSteps:
-    """Compares the clocks of partitions led by this broker with the wall clock, and shifts deadlines after a step."""
+    """Detects steps of the wall clock, and then shifts the deadlines in the partitions led by this broker."""
 
     def __init__(self, clock: Clock, timer: Timer) -> None:
         self._clock = clock

@@ -48,7 +48,7 @@ class MessageCounter:
         return not log.has_transactions and not log.checkpoint.has_holes
 
     async def between(self, first: int, end: int) -> int:
-        """Returns the number of messages from offset `first` up to `end`, which is at most the last stable offset."""
+        """Returns the number of messages in the offsets [first, end). `end` is at most the last stable offset."""
         start = self._partition.log.start_offset
         first = max(first, start)
         if first >= end:
@@ -67,7 +67,7 @@ class MessageCounter:
         return await self._sum_below(end) - await self._sum_below(first)
 
     def _begin(self, start: int) -> None:
-        """Drops the cached counts of offsets below the log start offset."""
+        """Drops the cached counts of offsets below `start`, the log start offset."""
         at = bisect_right(self._offsets, start)
         self._offsets, self._sums = self._offsets[max(0, at - 1) :], self._sums[max(0, at - 1) :]
         if not self._offsets or self._offsets[0] < start:
@@ -131,7 +131,7 @@ class _DelayedMessages:
         self._dues: deque[tuple[int, int]] = deque()
 
     def begin(self, end: int) -> None:
-        """Drops messages below the share group's end offset, which the state machine counts."""
+        """Forgets messages below `end`, the share group's end offset: the state machine counts these messages."""
         self.to = max(self.to, end)
         while self._dues and self._dues[0][0] < end:
             self._dues.popleft()
@@ -155,7 +155,7 @@ class QueueCounter:
         self._counters: dict[QueuePartition, tuple[MessageCounter, dict[str, _DelayedMessages]]] = {}
 
     async def counts(self, partition: QueuePartition, group: str, delay_ms: int) -> Counts:
-        """Returns the number of available, in-flight, delayed and moving messages; exact while nothing changes."""
+        """Returns how many messages are available, in flight, delayed or being moved; exact while nothing changes."""
         if partition not in self._counters:
             self._counters = {known: cached for known, cached in self._counters.items() if not known.is_closed}
             self._counters[partition] = MessageCounter(partition.partition, self._threads), {}
@@ -177,7 +177,7 @@ class QueueCounter:
         return Counts(known.available + waiting - delayed, known.in_flight, known.delayed + delayed, known.moving)
 
     def estimate(self, partition: QueuePartition, group: str) -> Counts:
-        """Returns approximate counts without reading the log: counts markers as messages and ignores delays."""
+        """Returns approximate counts without reading the log: counts transaction markers, too, and ignores delays."""
         delivery, log = partition.machine.group(group), partition.partition.log
         end = log.start_offset if delivery is None else max(delivery.end, log.start_offset)
         known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(partition.now_ms)
@@ -186,7 +186,7 @@ class QueueCounter:
     async def _count_delayed(
         self, queue: QueuePartition, fresh_delayed: _DelayedMessages, end: int, delay_ms: int
     ) -> int:
-        """Returns the number of never-delivered messages not due: by header up to READ_MAX, then by timestamp."""
+        """Counts delayed never-delivered messages; reads up to READ_MAX of them, estimates the rest by timestamp."""
         partition, read_count = queue.partition, 0
         while fresh_delayed.to < end and read_count < READ_MAX and not fresh_delayed.is_full:
             try:
@@ -214,7 +214,7 @@ class QueueCounter:
 
 
 def oldest_ms(partition: QueuePartition, group: str) -> int | None:
-    """Returns when the oldest unfinished message was sent; None if there is none or it is not in the page cache."""
+    """Returns the timestamp of the oldest unfinished message; None if there is none or reading it needs the disk."""
     log, delivery = partition.partition.log, partition.machine.group(group)
     start = log.start_offset if delivery is None else max(delivery.start, log.start_offset)
     try:

@@ -1,7 +1,7 @@
 """Deduplication of messages sent to a FIFO queue within five minutes, for one partition (MessageDeduplicationId).
 
 The index is in the leader's memory. Before a new leader accepts messages, it builds the index from the last five
-minutes of the log, without messages sent before the last purge, which is part of the delivery state (purges.py).
+minutes of the log, except messages before the last purge; the delivery state stores that purge (purges.py).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class DeduplicationIndex:
         self._index = Deduplication(is_by_group=is_by_group, window_ms=window_ms)
         self._at: int | None = None
         self._end = 0
-        """The offset up to which the log must be read to load the ids; `_at`: the offset up to which it was read."""
+        """The offset up to which the log must be read to load all ids; `_at`: the offset up to which it was read."""
         self._began_ms = 0
         self.is_loaded = False
         self._error: PenstockError | None = None
@@ -115,7 +115,7 @@ class DeduplicationIndex:
             then(error)
 
     def close(self) -> None:
-        """Fails the sends that wait for loading: if they appended now, the next leader's index might miss them."""
+        """Cancels loading and fails the sends that wait for it: the next index might miss their messages."""
         if self._task is not None:
             self._task.cancel()
 

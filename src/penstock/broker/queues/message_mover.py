@@ -123,7 +123,7 @@ class _MessageMove:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the state machine that requested the copy still runs here; if not, the next leader copies."""
+        """Whether the requesting state machine still runs here; if not, the next leader copies the message."""
         return self._owner.runtimes.find(self._tp) is self._runtime
 
     async def run(self) -> None:

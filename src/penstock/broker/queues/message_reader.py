@@ -1,4 +1,4 @@
-"""Reads messages of a partition for delivery: ahead of a share group's end offset in a small window, or by offset.
+"""Reads messages of a partition for delivery: the next messages into a small window, single messages by offset.
 
 Batches are decoded only when one of their messages is needed. Control batches and aborted records are skipped;
 records of open transactions are not read (KIP-98).
@@ -26,7 +26,7 @@ READ_AHEAD_BYTES: Final = 24 << 10
 """Number of bytes per read: so few that the log returns a copy, which may be kept, and not a view of its file."""
 LOOKUP_BYTES: Final = 4 << 10
 PLAUSIBLE_RATIO: Final = 16
-"""Largest plausible compression ratio. If a batch claims so many records that its ratio is larger, it is decoded."""
+"""Largest plausible compression ratio: a batch header whose record count implies a larger one is not trusted."""
 HEADERS_MAX: Final = 1000
 """Maximum number of headers delivered with a message. SQS allows ten, but Kafka producers may write more."""
 CACHED_BATCHES_MAX: Final = 4
@@ -53,7 +53,7 @@ class Message(NamedTuple):
 
 
 class FreshMessages(NamedTuple):
-    """Messages of a partition that were never delivered to a share group: at or above its end offset."""
+    """Messages of a partition that were never delivered to a share group: those from the group's end offset on."""
 
     fresh: tuple[Fresh, ...]
     end: int
@@ -134,7 +134,7 @@ class LazyBatch:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
     def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
-        """Like `append_rows`, but without delays and message groups, so that most batches need not be decoded."""
+        """Appends the messages in these rows to `found` without reading delays and message groups. Returns False."""
         if not self._is_plain:
             return self.append_rows(rows, found, None, False)
         if rows:
@@ -188,7 +188,7 @@ class LazyBatch:
         return int(text) if text.isdigit() else None
 
     def due_times(self, offset: int, delay_ms: int) -> Iterator[tuple[int, int]]:
-        """Yields offset and due time of each delayed message from `offset` on."""
+        """Yields (offset, due time) of each delayed message from `offset` on; `delay_ms` is the default delay."""
         columns = self._columns
         if self._delays is None and not delay_ms:
             return
@@ -232,7 +232,8 @@ class LazyBatch:
 
 
 def readable_end(partition: Partition, *, stable: bool = True) -> int:
-    """Returns the offset below which messages may be delivered now; messages under a topic delay are above it."""
+    """Returns the offset below which messages may be delivered: the last stable offset if `stable`, else the high
+    watermark; lower if the topic has a delay."""
     limit = partition.last_stable_offset if stable else partition.high_watermark
     return limit if partition.visibility is None else partition.visibility.visible_to(limit)
 
@@ -312,9 +313,9 @@ class Window:
     def fresh(
         self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0
     ) -> FreshMessages:
-        """Returns the next `count` messages for the state machine; up to `whole_max`, to complete the last batch.
+        """Returns the next `count` messages; if `whole_max` > 0, up to `whole_max`, to complete the last batch.
 
-        `delay_ms`: delay of messages without a delay header. None: all are due at once, and batches are not decoded.
+        `delay_ms`: delay of messages without a delay header. If None, all are due at once; most batches stay encoded.
         """
         found: list[Fresh] = []
         total = 0
@@ -350,7 +351,7 @@ class MessageLookup:
         self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset; None if the message was removed. Raises the same errors as `batch`."""
+        """Returns the message at an offset; None if it was removed. Raises ColdRead or OffsetNotAvailable."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 

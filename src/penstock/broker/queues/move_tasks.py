@@ -74,7 +74,8 @@ class MoveTasks:
     # -- requests
 
     async def start(self, source: Queue, destination: Queue | None, per_second: int) -> MoveTask:
-        """Starts a task. Raises MoveTaskRunning, and NoRedriveSource if the source is not a dead-letter queue."""
+        """Starts to move the messages of `source` to `destination`, or back to their source queues if that is
+        None. Raises MoveTaskRunning, and NoRedriveSource if `source` is not a dead-letter queue."""
         if not sources_of(self._metadata.image, source.name):
             raise NoRedriveSource(f"queue {source.name!r} is not the dead-letter queue of any queue")
         counts = await self._count(source)
@@ -134,7 +135,7 @@ class MoveTasks:
     # -- running
 
     def apply(self, image: ClusterImage) -> None:
-        """Starts and stops work for a new metadata image: for running tasks, on the partitions led by this broker."""
+        """Starts running tasks and stops ended tasks, on the partitions this broker leads in a new metadata image."""
         wanted: dict[tuple[str, QueuePartition], tuple[Queue, MoveTask]] = {}
         watched: dict[str, tuple[Queue, MoveTask]] = {}
         for name in image.queue_moves:
@@ -238,7 +239,7 @@ class MoveTasks:
         return Destination(target.topic_id, message.offset % count)
 
     def adjust_counts(self, partition: QueuePartition, counts: Counts) -> Counts:
-        """Returns the counts, in which in-flight messages that a move task has received are counted as moving."""
+        """Returns `counts`, with messages that a move task has just received counted as moving, not as in flight."""
         if partition not in self._busy:
             return counts
         held = min(BATCH_MAX, counts.in_flight)
@@ -272,12 +273,12 @@ def _cancel_unwanted(running: dict[K, asyncio.Task[None]], wanted: Container[K])
 
 
 def _with_moved(task: MoveTask, left: Counts) -> MoveTask:
-    """Returns the task with its progress. Messages sent during the task reduce `moved` until they are moved, too."""
+    """Returns the task with its `moved` count: the messages at its start minus the messages `left` in its source."""
     return replace(task, moved=max(task.moved, task.to_move - left.available - left.delayed - left.moving))
 
 
 async def _retry_until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs `work`, again after each error: no other broker does the work while this broker is the leader."""
+    """Runs `work`; runs it again after each PenstockError, because no other broker would do the work."""
     while True:
         try:
             await work()

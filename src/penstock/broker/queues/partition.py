@@ -1,7 +1,7 @@
 """Delivers messages of one partition led by this broker, for both SQS queues and Kafka share groups.
 
 The state machine decides which receiver gets which message. QueuePartition reads messages ahead for it, returns
-acquired messages once that is committed, and holds long-polling receivers until messages are available.
+messages once their acquisition is committed, and holds long-polling receivers until messages are available.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 
 READ_AHEAD_MIN: Final = 100
-"""Minimum number of messages read ahead if those of the first acquire round could not be delivered."""
+"""Minimum number of messages to read ahead if the previous acquire round could not deliver any message."""
 ROUNDS_MAX: Final = 10
 """Maximum number of consecutive acquire rounds for one request before other tasks of the event loop may run."""
 RECHECK_MS: Final = 50
@@ -38,7 +38,7 @@ TakeErrors = Callable[[Sequence[PenstockError | None] | PenstockError], None]
 
 
 class ReceiveRequest(NamedTuple):
-    """A request for messages of a queue or share group, which any of its partitions can serve."""
+    """A request to receive messages of a queue or share group; any partition with its messages can serve it."""
 
     group: str
     holder: str
@@ -71,7 +71,7 @@ class Waiter:
         """Callbacks of partitions that skipped this receiver as busy; called if the receiver got no messages."""
 
     def ask(self, partition: "QueuePartition", then: Callable[[Any], None]) -> None:
-        """Requests messages from a partition."""
+        """Requests messages from a partition, which calls `then` with the messages or an error."""
         partition.receive(self.receive_request, then)
 
     def undo(self, partition: "QueuePartition", found: Any) -> None:
@@ -88,12 +88,11 @@ class _Group:
         self.window = window
         self.parked: dict[Waiter, None] = {}
         self.ticket: int | None = None
-        """Ticket of the watch for new messages in the log; None if no receiver waits."""
+        """Ticket of the callback that the log calls on new messages; None while no such callback is registered."""
         self.stop_timer: Callable[[], None] | None = None
         self.is_checking = False
         self.seen = UNSEEN
-        """End offset of the readable messages when the last check for available messages began; UNSEEN before the
-        first."""
+        """End of the readable log when the last check for messages began; UNSEEN if a new check is needed."""
         self.next_due_ms: int | None = None
         """Earliest due time, in ms, of the never-delivered messages that were read ahead; None if there are none."""
         self.is_used = True
@@ -321,7 +320,7 @@ class QueuePartition:
                     self._schedule_check(group)
 
     def _schedule_check(self, group: _Group) -> None:
-        """Schedules a check in the next iteration of the event loop, so that one check covers many events."""
+        """Schedules a check for available messages in the next event loop iteration; one check covers many events."""
         self._stop_waiting(group)
         group.is_checking = True
         self._timer(0, lambda: self._serve_next_waiter(group))
@@ -363,7 +362,7 @@ class QueuePartition:
             self._wait_for_messages(group, waiter.receive_request.group)
 
     def _wait_for_messages(self, group: _Group, name: str) -> None:
-        """Schedules the next check for when new messages arrive or a delayed message is due."""
+        """Schedules the next check for available messages: when new messages arrive or a message becomes due."""
         group.ticket = self.partition.watch(lambda: self._on_new_messages(group))
         delivery = self.machine.group(name)
         times = (group.next_due_ms, delivery.ready_at_ms if delivery is not None else None)

@@ -85,11 +85,11 @@ _ACK_TYPES: Final = {
     ack_type.value: ack_type
     for ack_type in (AckType.DONE, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.UNDO)
 }
-"""Acknowledgement types that brokers may send each other; the leader maps them by queue type: see router.py."""
+"""Acknowledgement types that brokers may send each other, by name on the wire; QueueRouter replaces some of them."""
 
 
 def error_name(error: PenstockError) -> str:
-    """Returns the name by which an error is sent to other brokers: that of its nearest base class in the protocol."""
+    """Returns the name of the error's nearest class that other brokers know (_ERRORS), or "QueueUnavailable"."""
     for kind in type(error).__mro__:
         if kind.__name__ in _ERRORS:
             return kind.__name__
@@ -135,7 +135,8 @@ class PeerBrokers:
     def receive(
         self, node: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, ticket: int, then: TakeMessages
     ) -> None:
-        """Calls `then` with the messages available now; messages of the next `wait_ms` are sent with `ticket`."""
+        """Receives messages from broker `node`; calls `then` with the messages. If there are none, `node` starts a
+        long poll of `wait_ms` and delivers its messages in another request, with this `ticket`."""
         request = QueueReceiveRequest(
             queue=queue.name,
             topic_id=queue.topic_id,

@@ -11,13 +11,12 @@ _NOTHING = object()
 
 
 class PendingReply(Generic[T]):
-    """A callback for one reply. `await` returns the reply, at once if it has arrived, or raises its error."""
+    """A callback for one reply. `await` waits for the reply and returns it, or raises it if it is a PenstockError."""
 
     __slots__ = ("_future", "_reply", "_undo")
 
     def __init__(self, undo: Callable[[T], None] | None = None) -> None:
-        """`undo`: called with a reply that is not awaited: a second reply, or one after the waiting task was
-        cancelled."""
+        """`undo`: called with a reply that no task awaits: a second reply, or a reply after cancellation."""
         self._reply: object = _NOTHING
         self._future: asyncio.Future[object] | None = None
         self._undo = undo

@@ -22,7 +22,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
 TICKET_BITS: Final = 62
-"""Size, in bits, of the random first ticket, so that tickets differ from those issued before a broker restart."""
+"""Size, in bits, of the random first ticket (id of a long poll), so that no ticket repeats after a restart."""
 RETRY_S: Final = 0.5
 """Pause, in seconds, before a request to an unreachable broker is retried."""
 
@@ -114,7 +114,7 @@ class Receivers:
     async def receive_for_peer(
         self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int
     ) -> list[Delivered]:
-        """Receives messages for another broker; if none are available, sends messages that come within `wait_ms`."""
+        """Returns messages for broker `node`; if there are none, starts a long poll (`ticket`, `wait_ms`) for it."""
         messages = await self._receive_here(queue, receive_request)
         if not messages and wait_ms > 0:
             self.stop_peer_long_poll(node, ticket)  # the other broker may have lost the answer, and asked again

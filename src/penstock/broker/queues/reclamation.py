@@ -35,7 +35,7 @@ EVICT_TICKS: Final = 30
 ROLL_BYTES: Final = 1 << 20
 """Size of the active segment, in bytes, above which it is rolled once all of its messages are finished."""
 SUMMARY_BYTES: Final = 16 << 20
-"""Size of a companion log in memory, in bytes, above which a snapshot replaces its records: it is not compacted."""
+"""Size, in bytes, above which a companion log in memory, which is never compacted, is replaced by a snapshot."""
 
 
 class Reclaimer:
@@ -114,7 +114,7 @@ class Reclaimer:
             found.runtime.append_snapshot(machine.summary())
 
     def _trim(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
-        """Moves the log start offset past finished and expired messages, as DeleteRecords does; followers copy it."""
+        """Advances the log start offset, which followers copy, past finished and expired messages."""
         log, mark = partition.log, partition.high_watermark
         start = machine.start if self._all_queues_started(topic, machine) else None
         finished_to = min(mark, start, self._needed_from(topic, log)) if start is not None else log.start_offset
@@ -128,7 +128,7 @@ class Reclaimer:
             log.trim(target)
 
     def _expired_to(self, log: Log, limit: int) -> int:
-        """Returns the offset below which all messages have expired: exact, not rounded to segments."""
+        """Returns the exact offset below which all messages have exceeded the retention time; at most `limit`."""
         retention_ms = log.settings.retention_ms
         first_ms = log.segments[0].first_timestamp_ms
         oldest_retained_ms = conservative_now_ms(self._clock) - retention_ms
@@ -138,7 +138,7 @@ class Reclaimer:
         return found[1] if found is not None else limit
 
     def _needed_from(self, topic: Topic, log: Log) -> int:
-        """Returns the base offset of the first segment that may have messages of the last five minutes."""
+        """Returns the offset from which deduplication needs a FIFO queue's log; the log end for other queues."""
         if topic.topic_id not in self._fifo:
             return log.end_offset
         oldest_ms = conservative_now_ms(self._clock) - self._deduplication_ms
@@ -174,7 +174,7 @@ class Reclaimer:
 
 
 def _is_finished(machine: QueueMachine, first: int, end: int) -> bool:
-    """Whether all messages from the offset `first` up to `end` are finished in all share groups."""
+    """Whether all messages in the offsets [first, end) are finished in all share groups."""
     for name in machine.groups:
         delivery = machine.group(name)
         if delivery is not None and (delivery.end < end or next(delivery.between(first, end - 1), None) is not None):

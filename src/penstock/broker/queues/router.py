@@ -36,7 +36,7 @@ RETRY_TIMEOUT_S: Final = 15.0
 RETRY_PAUSE_S: Final = 0.1
 _FIFO_RULES: Final = {AckType.DONE: AckType.DELETE}
 _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
-"""Replacements of acknowledgement types in standard queues, to behave as on AWS; _FIFO_RULES: in FIFO queues."""
+"""Maps requested acknowledgement types to those that standard queues apply, as on AWS; _FIFO_RULES: FIFO queues."""
 T = TypeVar("T")
 SendResults = list[Sent | PenstockError]
 AckResults = list[PenstockError | None]
@@ -254,7 +254,7 @@ class QueueRouter:
     # -- all partitions
 
     async def control_all(self, queue: Queue, request: QueueControlRequest, do_here: DoHere) -> dict[int, Counts]:
-        """Runs a control action on all partitions; returns counts by partition index. Raises QueueUnavailable."""
+        """Runs the action of `request` (such as PURGE) on all partitions; returns each partition's message counts."""
         done: dict[int, Counts] = {}
 
         async def attempt() -> dict[int, Counts]:
@@ -287,7 +287,7 @@ def partition_is_gone(partitions: Partitions, tp: TopicIdPartition) -> bool:
 
 
 def _rotate(numbers: list[int], turn: int) -> list[int]:
-    """Returns the numbers, starting with a different one each turn."""
+    """Returns the numbers in order, starting at index `turn` modulo their count."""
     if len(numbers) <= 1:
         return numbers
     first = turn % len(numbers)
@@ -297,7 +297,7 @@ def _rotate(numbers: list[int], turn: int) -> list[int]:
 async def _by_partition(
     numbers: Sequence[int], work: Callable[[int, Sequence[int]], Coroutine[Any, Any, list[T]]]
 ) -> list[T]:
-    """Runs `work` for each distinct partition in `numbers`, with its positions there; returns results by position."""
+    """Calls `work(partition, indexes)` for each partition in `numbers`; returns results in the order of `numbers`."""
     if numbers and numbers.count(numbers[0]) == len(numbers):  # no task is needed
         return await work(numbers[0], range(len(numbers)))
     rows_of: dict[int, list[int]] = {}
@@ -312,7 +312,7 @@ async def _by_partition(
 
 async def _retry(attempt: Callable[[], Awaitable[T]], *, may_repeat: bool = False) -> T | PenstockError:
     """Retries `attempt` after retriable errors; returns its result, or the last error after RETRY_TIMEOUT_S.
-    `may_repeat`: whether attempts that may have been executed are retried, too."""
+    `may_repeat`: whether to retry also after QueueUnavailable, which may mean that the attempt was executed."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + RETRY_TIMEOUT_S
     while True:

@@ -244,7 +244,7 @@ class QueueService:
         return await self.receivers.receive(queue, receive_request, wait_ms)
 
     def make_undo(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
-        """Returns a function that undoes these deliveries, so that they are not counted; None if there are none.
+        """Returns a function that undoes these deliveries, so that they do not count; None if none can be undone.
 
         The function does not keep the messages themselves in memory.
         """
@@ -327,7 +327,7 @@ class QueueService:
             raise QueueUnavailable(str(error)) from error
 
     async def control_here(self, queue: Queue, action: int, partition: QueuePartition) -> Counts:
-        """Runs a control action on a partition led by this broker; returns its message counts after the action."""
+        """Runs an action (COUNT, PURGE, FORGET) on a partition led here; returns its message counts afterwards."""
         done: PendingReply[Any] = PendingReply()
         if action == PURGE:
             partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=done)
@@ -341,7 +341,8 @@ class QueueService:
     # -- move tasks
 
     async def start_move(self, source: Queue, destination: Queue | None, per_second: int) -> MoveTask:
-        """Starts a task that moves messages of a dead-letter queue. Raises MoveTaskRunning, NoRedriveSource."""
+        """Starts to move messages of a dead-letter queue to `destination`, or to their source queues if that is
+        None. Raises MoveTaskRunning, NoRedriveSource."""
         return await self._move_tasks.start(source, destination, per_second)
 
     async def moves(self, source: Queue) -> list[MoveTask]:

@@ -64,7 +64,7 @@ class ShareGroupStates:
         self._dropping: set[str] = set()
 
     def perform(self, effect: Any) -> None:
-        """Starts to carry out one effect of a group coordinator. If it fails, the coordinator requests it again."""
+        """Starts a change requested by a group coordinator, which repeats its request if the change fails."""
         spawn = self._broker.metadata.spawn
         if isinstance(effect, AddCompanionLogs):
             new = effect.topic_ids - self._adding
@@ -100,7 +100,7 @@ class ShareGroupStates:
             broker.groups.submit(group_id, dropped, _ignore)
 
     def _without_queue_topic(self, group_id: str, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """Returns the topic ids without that of a queue named like the share group: the queue owns that state."""
+        """Returns `topic_ids` without the topic of a queue named `group_id`: the queue owns that delivery state."""
         queue = self._broker.image.queues.get(group_id)
         return [topic_id for topic_id in topic_ids if queue is None or queue.topic_id != topic_id]
 
@@ -121,8 +121,8 @@ def partitions_of(broker: Broker, topic_ids: Iterable[bytes]) -> list[TopicIdPar
 
 
 async def ask_leaders(broker: Broker, action: int, group_id: str, wanted: Wanted) -> States:
-    """Sends an action to the leaders of partitions; returns the state or error of each partition. Retries for up
-    to RETRY_FOR_S while leaders are not ready."""
+    """Asks partition leaders to describe, set or delete (`action`) a share group's delivery state. Returns the
+    state or error of each partition. Retries for up to RETRY_FOR_S while leaders are not ready."""
     states: States = {}
     left = dict(wanted)
     deadline = asyncio.get_running_loop().time() + RETRY_FOR_S

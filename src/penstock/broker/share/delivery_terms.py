@@ -1,4 +1,4 @@
-"""Delivery settings of a share group for a topic: those of the queue, or of the share group. Pure."""
+"""Delivery settings of a share group for a topic: those of a queue with the same name, else its own. Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

@@ -45,7 +45,7 @@ Then = Callable[[Any], None]
 
 
 class SharePartition(NamedTuple):
-    """A partition led by this broker, with a share group's delivery settings; `delivery` is None until loaded."""
+    """A partition led by this broker, with a share group's settings. `delivery`: None until its state is loaded."""
 
     partition: Partition
     terms: DeliveryTerms
@@ -53,7 +53,7 @@ class SharePartition(NamedTuple):
 
     @classmethod
     def find(cls, broker: Broker, group_id: str, tp: TopicIdPartition) -> "SharePartition":
-        """Returns a partition for a share group. Raises a Kafka error, or InvalidRequest for a FIFO queue."""
+        """Returns a partition for a share group. Raises InvalidRequest (FIFO queue), NotLeaderOrFollower, others."""
         topic_id, number = tp
         partition = broker.partition("", topic_id, number)
         check_may_share(broker.image.topics[topic_id])
@@ -243,7 +243,7 @@ def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Range
 
 
 def check_acknowledged(acknowledged: Sequence[AcknowledgementBatch], *, version: int, is_renew: bool) -> None:
-    """Raises InvalidRequest if offsets are not increasing or acknowledge types are invalid."""
+    """Raises InvalidRequest if offsets do not increase, or `version` or `is_renew` forbids an acknowledge type."""
     before = -1
     for batch in acknowledged:
         first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types

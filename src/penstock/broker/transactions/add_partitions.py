@@ -1,6 +1,6 @@
 """Asks the transaction coordinator, here or on another broker, to add or verify partitions (KIP-890).
 
-Without this, a batch that arrives after its transaction has ended would open a new transaction that is never ended,
+Otherwise, a batch that arrives after its transaction has ended would open a new transaction that is never ended,
 and would block the last stable offset for ever.
 """
 
@@ -39,8 +39,8 @@ def join_transaction(
     then: Callable[[dict[TopicPartition, PenstockError]], None],
     tries: int = TRIES_MAX,
 ) -> None:
-    """Has partitions led by this broker added to a transaction, or verified; calls `then` with the errors of those
-    that were refused. Asks again if a marker was written meanwhile: it may be that of the previous transaction."""
+    """Asks the coordinator to add this broker's partitions to a transaction, or to verify them if `verify_only`;
+    calls `then` with the error of each refused partition. Asks again if a marker was written during the request."""
     before = [partition.log.producers.marker_offset(producer.producer_id) for partition in partitions]
 
     def on_reply(reply: dict[TopicPartition, ErrorCode] | PenstockError) -> None:

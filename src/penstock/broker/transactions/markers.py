@@ -27,7 +27,7 @@ RETRY_S: Final = 0.5
 _ENDED: Final = frozenset(
     (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 )
-"""Error codes after which a partition needs no marker: it has one, or a newer epoch has ended the transaction."""
+"""Error codes after which a marker is not retried: it is written, or a newer producer or coordinator epoch exists."""
 
 
 class MarkerWriter:
@@ -55,8 +55,7 @@ class MarkerWriter:
         _MarkerWrite(effect, self).write_missing()
 
     def is_coordinator_here(self, effect: WriteMarkers) -> bool:
-        """Whether this broker is still the transaction's coordinator; if not, the new coordinator writes the
-        markers."""
+        """Whether this broker still coordinates the transaction; if not, the new coordinator writes the markers."""
         assert self.transactions is not None
         return self.transactions.is_here(effect.transactional_id)
 

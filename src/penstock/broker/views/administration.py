@@ -50,7 +50,7 @@ def check_no_ad_hoc(name: str) -> None:
 
 
 async def create_view(topic: CreatableTopic, validate_only: bool, broker: "Broker") -> CreatableTopicResult:
-    """Creates a view, which has as many partitions as its topic; rejects a request for another partition count.
+    """Creates a view with the partitions of the topic that it filters; rejects a request for another partition count.
 
     Raises BadExpression, and Kafka's errors of CreateTopics.
     """
@@ -114,7 +114,7 @@ def _parse_view(topic: CreatableTopic, broker: "Broker") -> View:
 
 
 def view_values(view: View, broker: "Broker") -> list[tuple[Setting, list[Value]]]:
-    """Returns the settings of a view, followed by the settings of its topic, which also apply to the view."""
+    """Returns the view's own settings, then those of the topic that it filters, which apply to the view, too."""
     own = view.configs()
     source = broker.image.topics[view.topic_id]
     shown: list[tuple[Setting, list[Value]]] = [

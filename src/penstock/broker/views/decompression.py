@@ -18,7 +18,7 @@ from penstock.records.compression import Codec, decompress_zstd_into
 from penstock.records.layout import HEADER_BYTES, Buffer
 
 ARENAS: Final = 2
-"""Number of arenas, and so of threads that decompress at the same time; other threads are left for file syncs."""
+"""Number of arenas (reusable buffers), and of threads that decompress at once; file syncs use other threads."""
 ARENA_BYTES: Final = 4 << 20
 
 DECODE_RECORDS_MIN: Final = 20_000
@@ -127,7 +127,7 @@ class Arenas:
     async def decompressed(
         self, data: memoryview, found: Sequence[FoundBatch], body_max: int
     ) -> AsyncIterator[Decompression]:
-        """Decompresses the first batches, at least one. The bodies are valid until the `async with` block ends."""
+        """Decompresses at least the first batch of `found`. Bodies are valid until the `async with` block ends."""
         decompression = Decompression(data, found, body_max)
         compressed = sum(each.is_compressed for each in found)
         if not compressed:

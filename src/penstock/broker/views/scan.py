@@ -144,7 +144,7 @@ class Scan:
             await self._slices.next()
 
     def _columns(self, batch: memoryview, header: BatchHeader, body: Body) -> Columns | None:
-        """Returns the columns of a batch; None if it was undecodable when produced, which Produce does not check.
+        """Returns the columns of a batch; None if the producer sent it undecodable, which Produce does not check.
 
         Raises CorruptMessage if the batch was damaged later: re-encoding it would make it look valid.
         """

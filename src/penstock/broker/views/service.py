@@ -41,7 +41,7 @@ class _Usage:
 
     touched: int
     since_ms: int
-    """When this broker first saw the current value of `View.touched`."""
+    """When this broker first saw the view's current mark of usage in the metadata store (`View.touched`)."""
     read_ms: int = 0
     """When the view was last read on this broker; 0: never."""
     marked_ms: int = 0
@@ -130,7 +130,7 @@ class ViewService:
                 await self._check_idle(view)
 
     async def _check_idle(self, view: View) -> None:
-        """Marks a view as used, or drops it if no broker has read it for its idle period.
+        """Marks a view as used if this broker has read it; drops it if no broker has read it for its idle period.
 
         Time is measured by this broker's steady clock, not by wall clocks: a broker that has just started waits a
         full idle period.
@@ -147,5 +147,5 @@ class ViewService:
 
 
 def _plan_drop_idle(image: ClusterImage, seen: View) -> list[Op]:
-    """Returns the store operations that drop a view; none if the view was changed or marked as used since `seen`."""
+    """Returns the metadata operations that drop the view `seen`; none if it has changed or was used since then."""
     return plan_drop(image, seen.view_id) if image.views.get(seen.view_id) == seen else []

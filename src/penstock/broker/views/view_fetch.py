@@ -29,7 +29,7 @@ SCAN_BYTES_MAX: Final = 256 << 20
 GATHER_S: Final = 0.05
 """Time, in seconds, during which a Fetch that already has enough matches to answer looks for more matches."""
 SCAN_S_MIN: Final = 0.02
-"""Scan time, in seconds, of a Fetch with no wait time."""
+"""Minimum scan time of a Fetch, in seconds; used if the Fetch has a shorter wait time."""
 
 
 def has_views(plan: FetchPlan, broker: Broker) -> bool:
@@ -66,7 +66,7 @@ class ViewReader:
         self.scan = scan
         self.topic_id = scan.topic_id
         self.error: PenstockError | None = None
-        """The error that ended the scan."""
+        """The error that ended the scan; None if the scan has not failed."""
 
     @property
     def kept_bytes(self) -> int:
@@ -75,7 +75,7 @@ class ViewReader:
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
     ) -> VisibleRecords:
-        """Returns the matching records before an error, or raises the error if there are none."""
+        """Returns the records matched so far. If the scan failed before any record matched, raises its error."""
         records, mark, visibility = self.scan.records, partition.high_watermark, partition.visibility
         if self.error is not None and not records:
             raise self.error
@@ -142,7 +142,7 @@ class _ViewFetch:
         return any(reader.error is not None or not reader.scan.is_at_end for reader in self._readers.values())
 
     def _bytes_left(self, scan: Scan, wanted: FetchPartition) -> int:
-        """Returns how many more bytes may match in a partition. The first match is returned at any size."""
+        """Returns how many more bytes of matches a partition may add; at least 1 until the Fetch has a match."""
         bytes_left: int = min(
             wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes
         )

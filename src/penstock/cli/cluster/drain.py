@@ -60,7 +60,8 @@ def drain(
 
 
 async def _cordon(found: Survey, node_id: int, value: str | None) -> None:
-    """Sets cordoned.log.dirs of a registered broker: `*` stops new replicas, None allows them, "" is a no-op."""
+    """Sets a broker's cordoned.log.dirs to `value`: `*` stops new replicas, None removes the setting. Does nothing
+    if `value` is "" or the broker is not registered."""
     if value != "" and node_id in found.image.brokers:
         await found.admin.alter_configs(
             [ConfigChange(kind=Resource.BROKER, name=str(node_id), values={CORDONED: value})]

@@ -30,14 +30,14 @@ from penstock.replication.replay import Replay
 
 POLL_S: Final = 0.2
 CONFIRM_S: Final = 30.0
-"""Timeout, in seconds, for all brokers to apply a metadata change."""
+"""Maximum wait, in seconds, until all brokers have applied a metadata change."""
 
 Report = Callable[[str, str, dict[str, object]], None]
-"""Callback after each repair step: receives the topic, the finished step, and its counts by name."""
+"""Callback after each repair step; its arguments: topic name, name of the finished step, facts such as counts."""
 
 
 class Repair:
-    """Repairs one internal topic. `wait_s`: maximum wait, in seconds, for open transactions to end."""
+    """Repairs one internal topic. `wait_s`: maximum wait, in seconds, until open transactions have ended."""
 
     def __init__(self, client: KafkaClient, found: Diagnosis, report: Report, wait_s: float) -> None:
         self._client = client
@@ -76,7 +76,7 @@ class Repair:
 
     @contextlib.asynccontextmanager
     async def _paused(self) -> AsyncIterator[None]:
-        """Pauses the coordinators around the block. After an error, resumes them only if no partition was added."""
+        """Pauses the coordinators while the block runs. They stay paused if it fails after partitions were added."""
         await self._pause(True)
         self._report_step("coordinators paused")
         try:
@@ -90,7 +90,7 @@ class Repair:
         self._report_step("coordinators resumed")
 
     async def _resume_after_error(self) -> None:
-        """Resumes the coordinators after an error, unless partitions were added: these still lack their state."""
+        """Resumes the coordinators, unless partitions were already added: state has not been moved to them yet."""
         is_resumed = False
         with contextlib.suppress(PenstockError):
             topic = (await self._client.refresh([self._name])).topics[self._name]
@@ -105,7 +105,7 @@ class Repair:
             )
 
     async def _pause(self, is_paused: bool) -> None:
-        """Pauses or resumes this topic's coordinators; returns when every broker has applied the change."""
+        """Pauses this topic's coordinators (`is_paused`) or resumes them; returns when every broker has done so."""
         topics = await self._paused_topics()
         names = set.intersection(*topics.values()) | {self._name}
         wanted = names if is_paused else names - {self._name}
@@ -119,7 +119,7 @@ class Repair:
         await self._until(is_known, CONFIRM_S, f"not all brokers {'paused' if is_paused else 'resumed'}")
 
     async def _paused_topics(self) -> dict[str, set[str]]:
-        """Returns the topics with paused coordinators, by broker; raises if a broker does not answer."""
+        """Returns for each broker the topics whose coordinators it has paused; raises if a broker does not answer."""
         brokers = [str(node) for node in (await self._admin.describe()).brokers]
         reported = await self._admin.configs(Resource.BROKER, brokers, [PAUSED])
         silent = [node for node in brokers if PAUSED not in reported.get(node, {})]
@@ -133,7 +133,7 @@ class Repair:
         return {node: paused_in(values[PAUSED]) for node, values in reported.items()}
 
     async def _await_transactions(self) -> None:
-        """Waits until no transaction is open: pending offset commits stay on the partition they were written to."""
+        """Waits until no transaction is open, because offset commits of open transactions cannot be moved."""
         names = (await Admin(self._client).topic(self._name)).tps
 
         async def are_over() -> bool:
@@ -192,7 +192,7 @@ class Repair:
             self._report_step("state copied", partition=target, keys=len(some))
 
     async def _verify(self, topic: TopicInfo, moves: Iterable[Move]) -> None:
-        """Reads the copies back before anything is deleted; raises if a key is missing."""
+        """Reads the copied state back, before anything is deleted; raises if a copied key is missing."""
         tables = await self._read(topic)
         missing = [move for move in moves if not _is_copied(move, tables)]
         if missing:
@@ -215,7 +215,7 @@ class Repair:
 
 
 def _ignore(count: int) -> None:
-    """Callback for the count of unreadable records. Does nothing: brokers skip such records, too."""
+    """Does nothing. Callback for the number of unreadable records, which are skipped here, as brokers skip them."""
 
 
 def _is_led(topic: TopicInfo, count: int) -> bool:

@@ -18,7 +18,7 @@ MIN_ISR = "transaction.state.log.min.isr"
 
 
 class Step(NamedTuple):
-    """One repair step: the problem, and how it is repaired."""
+    """A problem of an internal topic, and the step that repairs it."""
 
     kind: str
     problem: str
@@ -27,19 +27,19 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The actual and the expected state of an internal topic."""
+    """The actual and the expected state of an internal topic; the fields `*_wanted` are expected values."""
 
     name: str
     partitions: int
     partitions_wanted: int
     replicas: int
-    """The smallest number of replicas that any partition has."""
+    """Number of replicas of the partition that has the fewest."""
     replicas_wanted: int
     faults: tuple[Fault, ...]
     is_paused: bool
     """Whether the topic's coordinators are paused, because an earlier repair was interrupted."""
     own: Mapping[str, str]
-    """Settings that are missing on the topic; set together with a repair of wrong settings."""
+    """Settings that the topic should have but lacks, with values; set when wrong settings are repaired."""
 
     @property
     def repairable(self) -> list[Fault]:
@@ -68,7 +68,7 @@ class Diagnosis:
 
 
 async def diagnose(client: KafkaClient) -> list[Diagnosis]:
-    """Returns a diagnosis of each existing internal topic. Raises if the controller's version is too old."""
+    """Returns a diagnosis of each existing internal topic. Raises if the controller cannot pause coordinators."""
     admin = ClusterAdmin(client)
     brokers = (await admin.describe()).brokers
     wanted = [PAUSED, MIN_ISR]
@@ -113,5 +113,5 @@ async def _own_configs(client: KafkaClient, name: str) -> dict[str, str]:
 
 
 def paused_in(text: str | None) -> set[str]:
-    """Returns the topic names in the broker setting that lists topics with paused coordinators."""
+    """Parses the broker setting that lists topics with paused coordinators; returns the topic names."""
     return {name for part in (text or "").split(",") if (name := part.strip())}

@@ -18,7 +18,7 @@ from penstock.coordination.stores import EMBEDDED_FILE, open_embedded, open_stor
 
 SESSION_S: Final = 10.0
 PROGRESS_KEYS: Final = 5000
-"""Number of keys from which a progress bar is shown."""
+"""Minimum number of keys to copy for which a progress bar is shown."""
 
 
 @click.command("migrate-store")
@@ -77,7 +77,7 @@ async def _migrate(data_dir: Path, url: str, execute: bool) -> MigrationPlan:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function to report copied keys: a progress bar on a terminal if there are many keys, else a no-op."""
+    """Yields a function to report copied keys; it shows a progress bar if there are many keys and a terminal."""
     if total < PROGRESS_KEYS or not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -1,4 +1,4 @@
-"""Execution of reassignment plans: shows the plan, throttles, starts it, follows progress and verifies."""
+"""Runs reassignment plans: shows a plan, sets throttles, starts the moves, follows their progress, verifies them."""
 
 import asyncio
 import sys
@@ -24,9 +24,9 @@ from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 
 POLL_S: Final = 0.5
 SETTLE_TRIES: Final = 20
-"""Maximum number of checks for the new replicas: a broker's metadata may lag behind the controller's."""
+"""Maximum number of checks whether finished moves have the planned replicas: broker metadata may be outdated."""
 NAMED_MAX: Final = 5
-"""Maximum number of partitions that an error message lists."""
+"""Maximum number of refused partitions that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def name_of(move: Move) -> TopicPartition:
 
 
 def as_kafka_json(moves: Iterable[Move]) -> dict[str, object]:
-    """Returns the plan in the JSON format of kafka-reassign-partitions, which `reassign --file` also reads."""
+    """Returns the moves as a plan in the JSON format of kafka-reassign-partitions, which `reassign --file` reads."""
     return {
         "version": 1,
         "partitions": [
@@ -75,7 +75,7 @@ def as_kafka_json(moves: Iterable[Move]) -> dict[str, object]:
 
 
 async def show(found: Survey, moves: Sequence[Move], options: PlanOptions) -> None:
-    """Prints the plan and how many bytes it copies."""
+    """Prints a reassignment plan: the replicas before and after each move, and how many bytes are copied."""
     if options.as_json:
         echo_json(as_kafka_json(moves))
         return
@@ -97,7 +97,7 @@ async def show(found: Survey, moves: Sequence[Move], options: PlanOptions) -> No
 
 
 async def run_plan(client: KafkaClient, found: Survey, moves: Sequence[Move], options: PlanOptions) -> bool:
-    """Shows a reassignment plan and executes it if requested. Returns True if all its moves are complete."""
+    """Shows a reassignment plan, and runs it if `options.execute`. Returns True if all its moves are complete."""
     if options.as_json or moves:
         await show(found, moves, options)
     if not moves:
@@ -135,7 +135,7 @@ def raise_refused(failures: Failures) -> None:
 
 
 async def _follow(found: Survey, moves: Sequence[Move], options: PlanOptions) -> None:
-    """Waits until none of these reassignments is in progress."""
+    """Shows the progress of the moves; returns when none of them is in progress."""
     names = [name_of(move) for move in moves]
     try:
         with _progress(len(names), options) as update:
@@ -155,7 +155,7 @@ async def _follow(found: Survey, moves: Sequence[Move], options: PlanOptions) ->
 
 
 def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, int]]) -> float:
-    """Returns the fraction of a partition's bytes that its new replicas have copied."""
+    """Returns the fraction, from 0 to 1, of a partition's bytes that its new replicas have copied."""
     old = [node for node in move.replicas if node not in move.adding]
     whole = max((sizes.get(node, {}).get(move.tp, 0) for node in old), default=0)
     if not whole or not move.adding:
@@ -166,7 +166,8 @@ def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, i
 
 @contextmanager
 def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float], None]]:
-    """Yields a function that shows progress: how many moves are finished, and the summed fractions of the others."""
+    """Yields a function that shows progress. Its arguments: the number of finished moves, and the sum of the
+    copied fractions of the unfinished moves."""
     if options.as_json:
         yield lambda done, share: None
         return
@@ -191,7 +192,7 @@ def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float
 
 
 async def _verify(client: KafkaClient, moves: Sequence[Move], options: PlanOptions) -> None:
-    """Raises if a partition's replicas differ from the plan: another client may have changed them."""
+    """Raises if the replicas of a moved partition differ from the plan: another client may have changed them."""
     wanted = {name_of(move): move.after for move in moves}
     for _ in range(SETTLE_TRIES):
         topics = {topic.name: topic for topic in await Admin(client).topics()}
@@ -218,7 +219,7 @@ async def _verify(client: KafkaClient, moves: Sequence[Move], options: PlanOptio
 
 
 async def _throttle(found: Survey, moves: Sequence[Move], rate: int) -> None:
-    """Sets the throttled replicas on the topics and the rate on every broker that takes part."""
+    """Limits the replication of `moves` to `rate` bytes per second, with Kafka's throttle settings."""
     participants = {node for move in moves if move.copies for node in (*move.before, *move.after)}
     changes = [
         ConfigChange(kind=Resource.TOPIC, name=topic, values={LEADER_THROTTLED: senders, FOLLOWER_THROTTLED: getters})
@@ -232,9 +233,9 @@ async def _throttle(found: Survey, moves: Sequence[Move], rate: int) -> None:
 
 
 async def unthrottle(client: KafkaClient, admin: ClusterAdmin, topics: Iterable[str] | None = None) -> int:
-    """Removes the throttle settings of `topics` (None: all topics); returns how many topics were throttled.
+    """Removes throttles from `topics` (None: all topics); returns how many of them were throttled.
 
-    The rates of the brokers are removed, too, unless another topic is still throttled.
+    The rates of all brokers are removed, too, unless another topic is still throttled.
     """
     there = [topic.name for topic in await Admin(client).topics()]
     found = await admin.configs(Resource.TOPIC, there, [LEADER_THROTTLED, FOLLOWER_THROTTLED])

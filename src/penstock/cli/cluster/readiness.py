@@ -1,4 +1,4 @@
-"""Waits until newly started brokers know each other and a controller."""
+"""Waits until newly started brokers have learned of each other and of a controller."""
 
 import asyncio
 from collections.abc import Collection
@@ -17,11 +17,9 @@ class BrokersNotConnected(PenstockError):
 
 
 async def wait_until_connected(addresses: Collection[str], node_ids: Collection[int]) -> None:
-    """Returns when every broker knows all `node_ids` and a controller. Raises BrokersNotConnected after CONNECTED_S.
-
-    A ready broker is registered, but other brokers learn of it later. Until the controller knows all brokers, it
-    refuses topics with as many replicas as there are brokers. `addresses`: where each broker listens.
-    """
+    """Returns when every broker knows all `node_ids` and a controller. Raises BrokersNotConnected after
+    CONNECTED_S. `addresses`: where each broker listens. Without this wait, the controller might not know all
+    brokers yet, and refuse topics with as many replicas as there are brokers."""
     await asyncio.gather(*(_wait_for_broker(address, set(node_ids)) for address in addresses))
 
 

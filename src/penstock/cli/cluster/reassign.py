@@ -145,10 +145,8 @@ def _select_topics(found: Survey, names: Sequence[str], internal: bool) -> list[
 
 
 def plan_explicit(found: Survey, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> list[Move]:
-    """Returns moves to the given replicas; raises if a broker or partition does not exist.
-
-    Includes reassignments in progress that already have the given target, so that they can be awaited or throttled.
-    """
+    """Returns the moves that give each partition its replicas in `wanted`; raises if a broker or partition is
+    unknown. Includes reassignments in progress to these replicas, which the caller can await or throttle."""
     moves = []
     for name, replicas in wanted.items():
         tp = found.resolve(name)
@@ -172,7 +170,7 @@ def _plan_cancellation(found: Survey, topics: Sequence[Topic]) -> list[Move]:
 
 
 def reverse_move(found: Survey, topic_id: bytes, number: int) -> Move:
-    """Returns the move that cancels a partition's reassignment: from its target back to its original replicas."""
+    """Returns the move that cancels a partition's reassignment in progress: back to its original replicas."""
     topic = found.image.topics[topic_id]
     state = topic.partitions[number]
     return Move(
@@ -184,7 +182,7 @@ def reverse_move(found: Survey, topic_id: bytes, number: int) -> Move:
 
 
 def origin_of(state: PartitionState) -> tuple[int, ...]:
-    """Returns the replicas that a partition had before its reassignment."""
+    """Returns the replicas that a partition had before the reassignment that is in progress."""
     return tuple(node for node in state.replicas if node not in state.adding)
 
 

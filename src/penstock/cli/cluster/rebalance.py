@@ -64,7 +64,7 @@ async def _rebalance_leaders(found: Survey, options: PlanOptions) -> None:
 
 
 async def _elect(found: Survey, names: list[TopicPartition]) -> None:
-    """Elects preferred leaders. It is no error if the preferred replica of a partition is already its leader."""
+    """Elects the preferred leaders of the partitions; raises if an election fails, unless it was not needed."""
     results = await found.admin.elect_leaders(names) if names else {}
     failures: dict[TopicPartition, ServerError] = {
         name: error

@@ -1,4 +1,4 @@
-"""A client's snapshot of a cluster for `penstock cluster`: metadata image, reassignments, unreachable brokers."""
+"""A snapshot of a cluster for `penstock cluster` commands: metadata image, reassignments, unreachable brokers."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from penstock.foundation.view_names import VIEW_OF
 
 HOST_ID: Final = "broker.host.id"
 ANSWER_S: Final = 5.0
-"""Timeout, in seconds, after which a broker that has not answered is reported as unreachable."""
+"""Seconds after which a broker that has not answered is reported as unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class Survey:
     controller: int
     image: ClusterImage
     unreachable: Mapping[int, str] = field(default_factory=dict)
-    """Registered brokers that do not answer, and why. A dead broker stays registered until its session expires."""
+    """Id of each unreachable broker, and the reason. A dead broker stays registered until its session expires."""
 
     @property
     def node_ids(self) -> list[int]:
-        """Ids of the registered brokers, and of unregistered brokers that still have replicas."""
+        """Sorted ids of all registered brokers, and of unregistered brokers that still have replicas."""
         holders = {node for _, state in self.image.find_partitions() for node in state.replicas}
         return sorted(self.image.brokers.keys() | holders)
 
@@ -75,7 +75,7 @@ class Survey:
         return TopicIdPartition(topic.topic_id, name.partition)
 
     def led_by_unreachable(self) -> list[PartitionEntry]:
-        """Returns partitions whose leader does not answer and has not been replaced yet."""
+        """Returns partitions whose leader in the metadata is an unreachable broker."""
         return [placed for placed in self.image.find_partitions() if placed[1].leader in self.unreachable]
 
     async def examine(self) -> Health:
@@ -83,7 +83,8 @@ class Survey:
         return examine(self.image, {topic: int(values.get(MIN_ISR) or 1) for topic, values in found.items()})
 
     def progress(self, placed: PartitionEntry, sizes: Mapping[int, Mapping[TopicPartition, int]]) -> float | None:
-        """Returns the fraction of a partition's bytes that its new replicas have; None if the sizes are unknown."""
+        """Returns the fraction, from 0 to 1, of a partition's bytes that its new replicas have copied; None if the
+        leader's size is unknown or the partition gets no new replica."""
         tp, state = placed
         name = self.name(tp)
         whole = sizes.get(state.leader, {}).get(name)
@@ -96,20 +97,20 @@ class Survey:
 
 
 async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[TopicInfo]:
-    """Returns the topics that are not views: a view shares the replicas of its topic."""
+    """Returns the topics that are not views: a view has no replicas of its own."""
     found = await admin.configs(Resource.TOPIC, [topic.name for topic in topics], [VIEW_OF])
     return [topic for topic in topics if not found.get(topic.name, {}).get(VIEW_OF)]
 
 
 async def survey(client: KafkaClient) -> Survey:
-    """Returns a snapshot of the cluster. If the controller does not answer, waits until another broker takes over."""
+    """Returns a snapshot of the cluster. If the controller does not answer, waits for a new controller."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
     return await _survey(client, cluster, await admin.reassignments(), {})
 
 
 async def survey_now(client: KafkaClient) -> Survey:
-    """Returns a snapshot of the cluster with its unreachable brokers. Waits at most 5 s for each broker."""
+    """Returns a snapshot of the cluster that includes unreachable brokers; waits at most 5 s for each broker."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
     unreachable = await _find_unreachable(cluster.brokers.values())
@@ -149,7 +150,7 @@ async def _survey(
 
 
 async def _find_unreachable(brokers: Iterable[BrokerInfo]) -> dict[int, str]:
-    """Connects to all brokers concurrently; returns the brokers that do not answer, with the reason."""
+    """Connects to all brokers concurrently; returns the id of each unreachable broker, and the reason."""
 
     async def ask(broker: BrokerInfo) -> str | None:
         try:

@@ -18,7 +18,7 @@ from penstock.cli.supervisor import PENSTOCK
 
 
 class Tour:
-    """A broker in a temporary folder, and `penstock` commands run against it."""
+    """Runs a broker in a temporary folder, and `penstock` commands with that broker."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class Tour:
         self._bootstrap = ""
 
     def start_broker(self) -> None:
-        """Starts the broker on free ports (the same Kafka port after a restart); returns when it is ready."""
+        """Starts the broker on a free port, or on its previous port after a restart; returns when it is ready."""
         began = time.monotonic()
         listen = self._bootstrap or "127.0.0.1:0"
         arguments = ["serve", "--data-dir", str(self._folder / "data"), "--listen", listen, "--http", "127.0.0.1:0"]
@@ -49,7 +49,7 @@ class Tour:
             self._broker = None
 
     def run(self, *arguments: str, lines: Sequence[str] = (), show: int = 12) -> str:
-        """Runs a `penstock` command; prints it and the first lines of its output. Returns the whole output."""
+        """Runs a `penstock` command with `lines` as input and returns its output; prints the first `show` lines."""
         click.secho(f"  $ penstock {' '.join(map(_quoted, arguments))}", fg="cyan")
         done = subprocess.run(
             [PENSTOCK, *arguments],
@@ -69,11 +69,12 @@ class Tour:
         return done.stdout
 
     def process_queue(self, queue: str, workers: int, poison: str | None) -> int:
-        """Processes a queue with the Python API in this process; returns how many messages were handled."""
+        """Runs worker threads until the queue is idle; returns how many messages they handled. Handling a message
+        whose body is `poison` always fails."""
         return queue_part.process_queue(self._bootstrap, queue, workers, poison)
 
     def run_spark_chapters(self, *chapters: str) -> None:
-        """Runs the Spark chapters in this process."""
+        """Runs the Spark chapters, whose headings are `chapters`, in this process."""
         spark_part.run_chapters(self._bootstrap, self._folder, chapters)
 
 

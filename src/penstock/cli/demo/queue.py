@@ -14,7 +14,8 @@ _SHOWN: Final = """\
 
 
 def process_queue(bootstrap: str, queue: str, workers: int, poison: str | None) -> int:
-    """Runs workers until the queue is idle; returns how many messages they handled. A body `poison` always fails."""
+    """Runs worker threads until the queue is idle; returns how many messages they handled. Handling a message
+    whose body is `poison` always fails."""
     import penstock  # imported here: other commands do not need the client library
 
     logging.getLogger("penstock.api").addHandler(logging.NullHandler())  # failures are printed below

@@ -91,7 +91,8 @@ class Pipelines:
         self._bootstrap = bootstrap
 
     def run(self, target: str, *options: str, until: int | None = None, quietly: bool = False) -> "Report":
-        """Runs a pipeline to its end, or until it has read `until` rows. Raises ClickException if it fails."""
+        """Runs a pipeline until it ends or, if `until` is given, has read that many rows. Raises ClickException if
+        the pipeline fails."""
         from penstock.spark.pipelines.catalogue import check_clusters, load
         from penstock.spark.pipelines.pipeline import Run
         from penstock.spark.pipelines.runner import run_prepared
@@ -130,7 +131,7 @@ class Pipelines:
 
 
 def run_chapters(bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
-    """Opens a Spark session and runs all chapters; `chapter` holds their headings."""
+    """Opens a Spark session and runs all Spark chapters. `chapter`: the headings of the chapters, in order."""
     from penstock.spark.session import open_session
 
     click.secho(f"\n{chapter[0]}", bold=True)

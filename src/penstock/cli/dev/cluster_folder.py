@@ -19,12 +19,12 @@ from penstock.node import Address
 
 BROKERS_DEFAULT: Final = 3
 REPLICAS_MAX: Final = 3
-"""Maximum default replication factor; with fewer brokers, the default is the number of brokers."""
+"""Default replication factor; with fewer brokers, the default is the number of brokers."""
 _PORTS_TRIED: Final = 1000
 
 
 class ClusterMismatch(PenstockError):
-    """The folder holds a cluster that differs from the requested one."""
+    """The cluster in the folder cannot be run with the requested options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,12 @@ class Plan:
     coordination: str
     brokers: int
     replication_factor: int | None = None
-    """The requested replication factor; None for the default."""
+    """The replication factor that the user requested; None if the default applies."""
 
     @classmethod
     def of(cls, folder: Path, coordination: str | None, brokers: int | None, factor: int | None) -> "Plan":
-        """Merges the requested options with the options saved in the folder.
-
-        Raises ClusterMismatch if they conflict, and ServerMissing if neither etcd nor ZooKeeper is installed.
-        """
+        """Returns the requested options (None: not given), completed by the options saved in the folder. Raises
+        ClusterMismatch if they conflict, and ServerMissing if the required etcd or ZooKeeper is not installed."""
         saved = _read_plan(folder / "dev.json")
         if saved is None:
             saved = cls(coordination=local_servers.choose(coordination), brokers=brokers or BROKERS_DEFAULT)
@@ -71,7 +69,7 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Returns broker settings for the replication factor: of three replicas, acks=all tolerates one failure."""
+        """Broker settings for the replication factor. min.insync.replicas is 2 for three or more replicas, else 1."""
         replicas = str(self.replicas)
         return {
             "default.replication.factor": replicas,
@@ -99,24 +97,23 @@ def _read_plan(file: Path) -> Plan | None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Replaces the file atomically: readers see the old or the new content, never a mixture."""
+    """Writes the value as JSON and replaces the file atomically: readers see the old or the new content."""
     fresh = file.with_suffix(".new")
     fresh.write_text(json.dumps(value) + "\n")
     os.replace(fresh, file)
 
 
 class FreePorts:
-    """Allocates free ports, each only once, even if several clusters start at the same moment.
-
-    A port is reserved by a lock on a file, which this process holds until it ends.
-    """
+    """Allocates free ports, each only once, even if several clusters start at the same moment: this process locks
+    a file for each port, and holds the locks until it ends."""
 
     def __init__(self) -> None:
         self._allocated: set[int] = set()
         self._folder = private_folder("ports")
 
     def free(self, wanted: Address) -> Address:
-        """Returns the address with the first free port from its port up (0: any). Raises ClusterMismatch if none."""
+        """Returns `wanted` with the first free port from its own port upwards; port 0 means any port. Raises
+        ClusterMismatch if no port is free."""
         ports = range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)) if wanted.port else [0] * _PORTS_TRIED
         for port in ports:
             found = self._try(wanted.host, port)
@@ -133,8 +130,7 @@ class FreePorts:
         return None
 
     def _reserve(self, port: int) -> bool:
-        """Locks the port's file; returns False if another process holds the lock. The file is not deleted
-        afterwards."""
+        """Locks the file of this port; returns False if another process holds the lock. Never deletes the file."""
         fd = os.open(self._folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +141,7 @@ class FreePorts:
 
 
 def connect_address(address: Address) -> Address:
-    """Returns the address for clients to connect to: 127.0.0.1 for a broker that listens on all interfaces."""
+    """Returns the address that clients connect to: with host 127.0.0.1 if the broker listens on all interfaces."""
     return replace(address, host="127.0.0.1") if address.host in ("0.0.0.0", "::") else address
 
 
@@ -163,7 +159,7 @@ class DevCluster:
     def __init__(
         self, folder: Path, plan: Plan, listen: Address, http: Address, settings: Mapping[str, str], log_level: str
     ) -> None:
-        """`settings`: broker settings that override the plan's settings."""
+        """`listen`, `http`: addresses of the first broker. `settings`: override the settings of the plan."""
         self.folder = folder
         self._plan = plan
         ports, logs = FreePorts(), folder / "logs"

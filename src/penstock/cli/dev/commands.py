@@ -19,7 +19,7 @@ BROKERS_MAX: Final = 32
 
 
 class AllEnded(PenstockError):
-    """All brokers have exited."""
+    """All brokers of the development cluster have exited."""
 
 
 @click.command()

@@ -96,7 +96,7 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
 
 
 _Row = tuple[TopicPartition, int | None, int | None, GroupMember | None]
-"""Topic-partition, committed offset, log end offset, and the member that the partition is assigned to."""
+"""A tuple: topic-partition, committed offset, log end offset, and the member that owns the partition."""
 
 
 async def _rows(
@@ -117,7 +117,7 @@ async def _rows(
 
 
 async def _known(client: KafkaClient, names: list[TopicPartition]) -> list[TopicPartition]:
-    """Returns the partitions whose topics exist: committed offsets are kept for a while after a topic is deleted."""
+    """Returns the partitions whose topics still exist: committed offsets of a deleted topic are kept for a while."""
     view = await client.refresh(None)
     return [name for name in names if name.topic in view.topics]
 

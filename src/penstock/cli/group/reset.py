@@ -11,7 +11,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
 _Move = tuple[TopicPartition, int | None, int, LogRange]
-"""Topic-partition, committed offset, new offset, and the partition's offset range."""
+"""A tuple: topic-partition, committed offset before the reset, offset after it, and the partition's offset range."""
 
 
 @click.command()
@@ -78,7 +78,7 @@ def reset(
 
 
 async def _check_no_members(groups: Groups, name: str) -> None:
-    """Raises if the group has members. A group that does not exist passes: offsets may be committed for it."""
+    """Raises if the group has members. Accepts a group that does not exist: the reset creates it."""
     try:
         detail = await groups.describe(name)
     except ServerError as error:

@@ -31,7 +31,7 @@ def show_share_group(detail: GroupDetail, offsets: Offsets) -> None:
 
 
 def share_partitions(offsets: Offsets) -> list[dict[str, object]]:
-    """Returns the progress in each partition, for JSON output."""
+    """Returns the share group's start offset and lag in each partition, as JSON objects."""
     return [
         {"topic": name.topic, "partition": name.partition, "start_offset": known.start, "lag": known.lag}
         for name, known in sorted(offsets.items())

@@ -21,10 +21,10 @@ from penstock.log.disk import OsDisk
 from penstock.records.build import Record, read_records
 
 PROGRESS_BYTES: Final = 64 << 20
-"""Log size, in bytes, from which a progress bar is shown."""
+"""Minimum total size of the logs, in bytes, for which a progress bar is shown."""
 PROGRESS_STEP_BYTES: Final = 4 << 20
 SHOWN_BYTES_MAX: Final = 256 << 20
-"""Size, in bytes, of the largest batch whose records are shown."""
+"""Maximum size, in bytes, of a batch whose records are shown; larger batches are only checked."""
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _FOLDER: Final = re.compile(r"(\d+)\.")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -49,8 +49,8 @@ def inspect(path: Path, batches: bool, records: bool, as_json: bool) -> None:
     """Check and summarise logs on disk. Reads the logs below PATH and checks the CRC of every record batch.
 
     PATH is a segment file, a partition folder, or a data folder. Nothing is written, and a broker may be running.
-    Damage is listed with its file, position and consequence: below the offset that the partition's checkpoint covers,
-    nothing is ever truncated; after it, a broker truncates the log at the damage when it next opens it. The exit code
+    Damage is listed with its file, position and consequence: a broker never truncates offsets that the
+    partition's checkpoint covers; at later damage, it truncates the log when it next opens the log. The exit code
     is 1 if anything is damaged.
 
     \b
@@ -98,7 +98,7 @@ def _size_of(file: Path) -> int:
 
 
 class _Inspection:
-    """The inspection of one partition folder, segment by segment."""
+    """Inspects the segments of one partition folder, one after another."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Inspection:
         self._expected: int | None = None
 
     def run(self, is_whole: bool) -> None:
-        """Checks and prints the segments. `is_whole`: all segments are read, so missing segments are reported."""
+        """Checks and prints the segments. `is_whole`: reads all segments of the folder, reports missing segments."""
         checkpoint = _checkpoint(self._folder)
         coverage = Coverage(checkpoint=checkpoint, trusted_to=checkpoint.trusted_to(_boot_id()) if checkpoint else 0)
         self._printer.partition(self._name, self._folder, coverage)
@@ -183,7 +183,7 @@ class _Inspection:
 
 
 def _partition_name(folder: Path) -> TopicPartition:
-    """Returns the topic-partition of `logs/orders/0.<id>`; partition -1 if the folder has another name."""
+    """Returns the topic-partition of a folder such as `logs/orders/0.<id>`; partition -1 for other folder names."""
     number = _FOLDER.match(folder.absolute().name)
     return TopicPartition(folder.absolute().parent.name, int(number[1]) if number else -1)
 
@@ -193,14 +193,14 @@ def _checkpoint(folder: Path) -> Checkpoint | None:
 
 
 class _ReadOnlyDisk(OsDisk):
-    """A disk that does not create its root folder, unlike OsDisk."""
+    """A disk for reading only: unlike OsDisk, it does not create its root folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
 
 
 def _boot_id() -> str:
-    """Returns the kernel's boot id: an unsynced checkpoint is valid only within one boot (log/checkpoint.py)."""
+    """Returns the kernel's boot id, or "". After a reboot, an unsynced checkpoint is invalid (log/checkpoint.py)."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

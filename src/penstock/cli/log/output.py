@@ -14,7 +14,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 LISTED_MAX: Final = 1000
-"""Maximum number of damage entries in the text output; further entries are only counted."""
+"""Maximum number of damaged places that the text output lists; further places are only counted."""
 _BATCH_LINE: Final = "{:<20}  {:>21}  {:>10}  {:>9}  {:>7}  {:<6}  {:>5}  {:>17}  {:<24}  {}"
 
 
@@ -35,7 +35,7 @@ class Printer(Protocol):
 
 
 class JsonPrinter:
-    """Prints each finding immediately as one JSON object; its `kind` tells the type."""
+    """Prints each partition, segment, batch, record and damage at once as a JSON object; `kind` tells which it is."""
 
     def __init__(self, batches: bool) -> None:
         self.damages = 0
@@ -117,7 +117,7 @@ class JsonPrinter:
         )
 
     def end(self) -> None:
-        """Does nothing: every finding is already printed."""
+        """Does nothing: everything is already printed."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Read-only scan of segment files: batch headers, CRCs, offset gaps and damage.
 
-Safe beside a running broker; holds one 1 MiB window of a file in memory. Unlike the broker's recovery code, the scan
-opens files read-only and continues past damage as far as it can.
+Safe while a broker is running; keeps at most 1 MiB of a file in memory. Unlike the broker's recovery code, the scan
+opens files read-only and continues after damage as far as it can.
 """
 
 import os
@@ -21,7 +21,7 @@ from penstock.records.layout import HEADER_BYTES, MAGIC
 
 WINDOW_BYTES: Final = 1 << 20
 UNFINISHED_WAIT_S: Final = 0.1
-"""Seconds to wait before a damaged batch at the end of a file is read once more: a broker may still be writing it."""
+"""Seconds to wait before a damaged batch at the end of a file is read a second time: a broker may be writing it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Damage:
     position: int
     """Byte position in the file where the damage begins."""
     offset: int
-    """The first affected offset."""
+    """The first offset that is damaged or missing."""
     expected: str
     found: str
     unread_bytes: int = 0
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class SegmentReader:
-    """A segment file, read in windows of WINDOW_BYTES."""
+    """Reads a segment file; caches one window of WINDOW_BYTES."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class SegmentReader:
         self._window = b""
 
     def read(self, at: int, count: int) -> memoryview:
-        """Returns up to `count` bytes from position `at`, at most one window; fewer at the end of the file."""
+        """Returns up to `count` bytes from position `at`: at most WINDOW_BYTES, and fewer at the end of the file."""
         count = min(count, WINDOW_BYTES)
         if at < self._window_at or at + count > self._window_at + len(self._window):
             self._window = os.pread(self._fd, WINDOW_BYTES, at)
@@ -111,7 +111,8 @@ class SegmentSummary:
 
 
 def scan_segment(reader: SegmentReader, summary: SegmentSummary, gaps_below: int) -> Iterator[Batch | Damage]:
-    """Yields each valid batch and each damage. Offset gaps below offset `gaps_below` are normal (compaction)."""
+    """Yields each valid batch and each damage; adds valid batches to `summary`. Offset gaps below offset
+    `gaps_below` are no damage: compaction leaves gaps."""
     position = 0
     retried_at = -1
     after_damage = False
@@ -136,7 +137,7 @@ def scan_segment(reader: SegmentReader, summary: SegmentSummary, gaps_below: int
 
 
 class _BatchCheck(NamedTuple):
-    """The result of checking one batch: its header if valid, the damage if any, and the number of bytes to skip."""
+    """Result of checking one batch: header (None if invalid), damage (None if undamaged), and size in bytes."""
 
     header: BatchHeader | None
     damage: Damage | None
@@ -184,7 +185,7 @@ def _cut(left: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The offsets that a partition's checkpoint guarantees to be durable."""
+    """Which offsets of a partition its checkpoint guarantees to be durable: those below `trusted_to`."""
 
     checkpoint: Checkpoint | None
     trusted_to: int
@@ -197,7 +198,7 @@ class Coverage:
         return self.checkpoint.clean_to if self.checkpoint else 0
 
     def missing(self, folder: Path, starts_at: int | None, ends_at: int) -> Damage | None:
-        """Returns the damage if some guaranteed offsets are in no segment; None if all are present."""
+        """Returns a Damage if offsets that the checkpoint guarantees are in no segment; None if all are present."""
         if self.checkpoint is None:
             return None
         start = self.checkpoint.start_offset

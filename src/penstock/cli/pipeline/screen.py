@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCHES_SHOWN: Final = 12
 IDLE: Final = 0
-"""Number of rows (0) of a Spark trigger without data; such triggers are not shown."""
+"""Number of rows (0) in the batch of a Spark trigger that found no data; such batches are not shown."""
 
 
 class ProgressDisplay(Protocol):

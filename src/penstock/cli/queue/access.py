@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class SecondsRange(NamedTuple):
-    """The allowed range of a duration, in seconds."""
+    """The allowed values of a duration option, in seconds, both ends inclusive."""
 
     least: int
     most: int
@@ -29,7 +29,7 @@ DELAY: Final = SecondsRange(0, 900)
 VISIBILITY: Final = SecondsRange(0, 43_200)
 QUEUE_WAIT: Final = SecondsRange(0, 20)
 WAIT: Final = SecondsRange(0, 86_400)
-"""Allowed range of `receive --wait`: above the limit of one ReceiveMessage, because the command polls repeatedly."""
+"""Allowed values of `receive --wait`: up to a day, because the command repeats ReceiveMessage (at most 20 s each)."""
 RETENTION: Final = SecondsRange(60, 3_155_760_000)
 
 
@@ -58,7 +58,7 @@ class Access:
 
 
 def access_options(command: Command) -> Command:
-    """Decorator that adds --json, and the endpoint and key options; the command receives these as `access`."""
+    """Decorator that adds --json and the options of endpoint and access keys, passed to the command as `access`."""
 
     @functools.wraps(command)
     def with_access(

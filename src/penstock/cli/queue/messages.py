@@ -90,7 +90,7 @@ def _sent_so_far(count: int) -> str:
 
 
 async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool) -> AsyncIterator[list[str]]:
-    """Yields lists of message bodies that fit into one request each. If input is slow, yields what has arrived."""
+    """Yields lists of message bodies that each fit into one request; does not wait for more if input is slow."""
     batch: list[str] = []
     size = 0
     source = read_messages(bodies, files, lines=lines, key=None, separator=None)
@@ -130,7 +130,7 @@ def receive(
 ) -> None:
     """Receive messages of a queue and show them. Unless deleted, they return to the queue after --visibility.
 
-    With --visibility 0s messages stay available to others; it still counts as a receive.
+    With --visibility 0s messages stay available to others; showing a message still counts as a receive.
 
     \b
     Examples:

@@ -28,11 +28,11 @@ from penstock.node import Node, NodeSettings
 logger = logging.getLogger(__name__)
 
 FREE_BYTES_MIN: Final = 1 << 20
-"""Free disk space, in bytes, below which a failure to start is reported as a full disk."""
+"""Free disk space, in bytes, below which a broker that cannot start reports a full disk as the cause."""
 
 
 class CannotStart(PenstockError):
-    """The operating system prevents the start: a file or folder cannot be used."""
+    """The broker cannot start because the operating system refuses the use of a file or folder."""
 
 
 @click.command()
@@ -167,7 +167,7 @@ async def run(settings: NodeSettings) -> None:
 
 
 async def _start_unless_signalled(node: Node, stop: asyncio.Event, data_dir: Path) -> bool:
-    """Starts the node; returns False if a signal arrived first. Waits if the metadata store does not answer."""
+    """Starts the node and returns True; cancels the start and returns False if a signal sets `stop` first."""
     starting, signalled = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, signalled), return_when=asyncio.FIRST_COMPLETED)
     signalled.cancel()
@@ -204,7 +204,7 @@ def _explain_start_failure(error: Exception, data_dir: Path) -> Exception:
 
 
 def _raise_file_limit() -> None:
-    """Raises the process's limit of open files: every connection and every segment needs a file descriptor."""
+    """Raises the limit of open files of this process: every connection and every segment needs a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Rate limit of log lines: at most 100 lines per log statement in 10 s, then the count of suppressed lines."""
+"""Rate limit of log lines: 100 lines per log statement in 10 s; a later line tells how many were suppressed."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ WINDOW_S: Final = 10.0
 
 
 class _StatementCount:
-    """The number of lines that one log statement has written in the current 10 s window."""
+    """How many lines one log statement has written in the current 10 s window, and how many were suppressed."""
 
     __slots__ = ("left_out", "lines", "until_s")
 
@@ -20,7 +20,7 @@ class _StatementCount:
 
 
 class LogRateLimit(logging.Filter):
-    """A logging filter that limits the lines of each log statement. It stores one counter per statement."""
+    """A logging filter that suppresses lines of a log statement above LINES_MAX per WINDOW_S seconds."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         super().__init__()

@@ -26,10 +26,8 @@ _ANYWHERE: Final = {"0.0.0.0", "::"}
 
 
 def settings_per_broker(settings: NodeSettings, count: int) -> list[NodeSettings]:
-    """Returns the settings of `count` brokers: node ids and ports count up, folders are named after node ids.
-
-    Raises ValueError for the embedded store or for ports that collide.
-    """
+    """Returns the settings of `count` brokers: node ids and ports count up, and data folders are named after node
+    ids. Raises ValueError for the embedded store, or if ports collide."""
     if settings.store == EMBEDDED:
         raise ValueError(
             f"{count} processes form a cluster of {count} brokers, which cannot share an embedded store; give "
@@ -82,7 +80,7 @@ def check_folder(data_dir: Path) -> None:
 
 
 def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str, str], log_level: str) -> list[str]:
-    """Returns the command line that starts one broker. `settings`: settings that are not in the config file."""
+    """Returns the command line that starts one broker. `settings` are passed with --set and override `config`."""
     command = [PENSTOCK, "serve", "--processes", "1", "--node-id", str(node.node_id)]
     command += ["--data-dir", str(node.data_dir), "--store", node.store]
     command += ["--listen", str(node.listen), "--http", str(node.http), "--log-level", log_level]
@@ -100,7 +98,8 @@ def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str
 async def run_processes(
     settings: NodeSettings, count: int, config: Path | None, options: Mapping[str, str], log_level: str
 ) -> None:
-    """Runs all brokers until signalled; restarts a broker that exits. Raises ChildFailed if the first start fails."""
+    """Runs `count` brokers until a signal arrives; restarts a broker that exits. Raises ChildFailed if the first
+    start of a broker fails."""
     # All brokers of this machine are one failure domain, even if its host name changes before a restart.
     given = {HOST_ID: settings.settings.get(HOST_ID) or socket.gethostname()} | dict(options)
     found = settings_per_broker(settings, count)
@@ -137,7 +136,7 @@ def _report(line: str) -> None:
 
 
 async def _wait_until_connected(children: Sequence[Child], node_ids: Collection[int]) -> None:
-    """Waits until the brokers know each other. If they do not in time, logs a warning and returns."""
+    """Waits until the brokers have learned of each other; after a timeout, logs a warning and returns."""
     kafka, _ = _addresses(children)
     try:
         await wait_until_connected([str(connect_address(Address.parse(address))) for address in kafka], node_ids)

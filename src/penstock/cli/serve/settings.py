@@ -17,10 +17,10 @@ STRICT: Final = "strict_config"
 
 
 class Key(NamedTuple):
-    """How a key of penstock.toml, or the option of the same name, is parsed."""
+    """How the value of a penstock.toml key (or of the option of the same name) is parsed, and what is expected."""
 
     read: Callable[[Any], Any]
-    """Parses a value; raises ValueError if the value is not valid."""
+    """Function that returns the parsed value, or raises ValueError if the value is invalid."""
     expected: str
 
 
@@ -75,7 +75,7 @@ KEYS: Final = {
 
 
 def read_values(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the file's values overridden by the options, parsed. Raises ValueError.
+    """Returns the parsed values of the file and of `options`, which override the file. Raises ValueError.
 
     >>> read_values(None, {"listen": "0.0.0.0:9092"})["listen"].port
     9092
@@ -111,7 +111,7 @@ def _read(name: str, value: Any, where: str) -> Any:
 
 
 def _read_broker(table: Any, file: Path) -> dict[str, str]:
-    """Returns the settings of the [broker] table as text."""
+    """Returns the broker settings in the [broker] table of the file, with their values as text."""
     if not isinstance(table, dict):
         raise ValueError(
             f"{file}: {BROKER} = {_shown(table)} is not allowed; expected a table, [{BROKER}], with a line for each "
@@ -138,10 +138,7 @@ def _shown(value: Any) -> str:
 
 def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeSettings, list[str]]:
     """Returns the node's settings, and warnings about ignored settings. `broker` (from --set) overrides the file.
-
-    Refuses unknown settings in `broker`, and in the file if strict_config is set. Raises InvalidConfig and
-    ValueError.
-    """
+    Raises InvalidConfig or ValueError, also for unknown settings (for those in the file: only if strict_config)."""
     in_file: dict[str, str] = values.get(BROKER, {})
     found = {name: value for name, value in values.items() if name not in (BROKER, STRICT, "processes")}
     of_file, of_options = understand(in_file, is_strict=values.get(STRICT, False)), understand(broker, is_strict=True)
@@ -152,7 +149,7 @@ def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeS
 
 
 def _node_values(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Maps Kafka's broker settings that have a `serve` option (log.dirs, node.id, listeners) to those options."""
+    """Returns values of `serve` options (data_dir, node_id, listen, advertise) that are given as Kafka settings."""
     found: dict[str, Any] = {}
     for name in ("log.dir", "log.dirs"):  # the second one wins, as in Kafka
         if name in settings:
@@ -174,7 +171,7 @@ def _number(text: str) -> int | str:
 
 
 def _listener(name: str, text: str, controllers: str) -> Address:
-    """Returns the address of the client listener. `controllers`: names of controller listeners, which are skipped.
+    """Returns the address of the one client listener in `text`. `controllers`: names of listeners to skip.
 
     >>> str(_listener("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093", "CONTROLLER"))
     '0.0.0.0:9092'

@@ -26,7 +26,8 @@ def subscribe_in_group(
     show: Formatter,
     write: Callable[[bytes], None],
 ) -> None:
-    """Consumes until idle, `count_max` messages are shown, or interrupted; then commits and leaves the group."""
+    """Prints messages until `count_max` are printed, none has arrived for IDLE_S (unless `follow`), or the user
+    interrupts; then commits the printed messages and leaves the group."""
     with (
         connect(bootstrap, client_id="penstock-cli") as mq,
         mq.subscribe(

@@ -230,5 +230,5 @@ def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, b
 
 
 def _dropped(before: int, found: LogRange) -> int:
-    """Returns an upper bound on how many messages trimming to offset `before` deletes: offsets may have gaps."""
+    """Returns how many messages trimming to offset `before` deletes at most: fewer if offsets have gaps."""
     return max(0, (found.end if before == TO_THE_END else min(before, found.end)) - found.start)

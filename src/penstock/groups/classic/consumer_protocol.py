@@ -15,7 +15,7 @@ from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssig
 from penstock.wire.state import kind_of
 
 VERSION_MAX: Final = 3
-"""Latest consumer protocol version that is read or written; data of later versions is read as this version."""
+"""Latest supported version of the consumer protocol; data of a later version is decoded as this version."""
 _AFTER_VERSION: Final = 2
 
 
@@ -32,7 +32,7 @@ def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
 
 
 def write_assignment(tps: Iterable[TopicIdPartition], image: ClusterImage, metadata: bytes) -> bytes:
-    """Returns an assignment, encoded in the protocol version of the member's `metadata`; omits deleted topics."""
+    """Encodes `tps` as an assignment in the protocol version of the member's `metadata`; omits deleted topics."""
     version = _version_of(metadata)
     topics = [
         AssignedTopic(topic=image.shown[topic_id].name, partitions=numbers)

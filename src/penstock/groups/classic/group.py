@@ -35,7 +35,7 @@ class ClassicGroup(Membership):
         self.changed_ms = -1
         """Time at which the group entered its last persisted state; -1 if unknown."""
         self.is_stored = False
-        """Whether the log has a group metadata record of this group. If not, it has only offsets or new members."""
+        """Whether the log has a group metadata record of this group."""
         self.uncommitted_members: dict[str, Member] = {}
         """Members, by member id, that a decided but not yet persisted record adds to the group."""
         self._subscribed: tuple[frozenset[str] | None] | None = None
@@ -52,7 +52,7 @@ class ClassicGroup(Membership):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the group has no members, no pending member ids and no record; it may have offsets."""
+        """Whether the group has no members, no pending member ids and no group metadata record in the log."""
         return self.is_empty and not self.is_stored and not self.pending
 
     @property
@@ -61,7 +61,7 @@ class ClassicGroup(Membership):
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of this generation subscribe to; None if not all can be decoded."""
+        """The topics that the members subscribe to; None if a member's subscription cannot be decoded."""
         if not self.is_of_consumers:
             return None
         if self._subscribed is None:
@@ -73,7 +73,7 @@ class ClassicGroup(Membership):
         return self.is_of_consumers if topics is None else topic in topics
 
     def retention_from_ms(self, committed_ms: int) -> int | None:
-        """Returns when the retention of an offset committed at `committed_ms` starts; None while it cannot start."""
+        """Returns when retention of an offset committed at `committed_ms` starts; None while it cannot expire."""
         if self.protocol_type is None:
             return committed_ms  # a standalone consumer, of which it is not known when it stops
         if self.is_empty:
@@ -102,7 +102,7 @@ class ClassicGroup(Membership):
     # -- rebalance
 
     def rebalance(self, out: Outbox, now_ms: int) -> None:
-        """Starts a rebalance. If a rebalance is in its join phase, completes the phase if all members have joined."""
+        """Starts a rebalance; if one is in its join phase, only completes the phase if all members have joined."""
         if self.state is State.PREPARING:
             self.complete_if_joined(out, now_ms)
         else:
@@ -308,7 +308,8 @@ class ClassicGroup(Membership):
         return (state_record(GROUP_METADATA, GroupKey(group=self.group_id), None),) if self.is_stored else ()
 
     def apply_record(self, kind: int, key: GroupKey, value: GroupMetadataValue | None) -> None:
-        """Applies the group's record; the state becomes Stable or Empty. Known members keep all their protocols."""
+        """Applies the group metadata record; the state becomes Stable or Empty. The record has only one protocol
+        per member: members that are in memory keep all protocols that they support."""
         if value is None:
             self.cancel_timers()
             return

@@ -12,7 +12,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def protocols_of(offered: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Returns the protocols of a JoinGroup request; of duplicate names only one is returned."""
+    """Returns the protocols of a JoinGroup request; if a name occurs several times, only its first entry."""
     first: dict[str, bytes] = {}
     for protocol in offered:
         first.setdefault(protocol.name, protocol.metadata)
@@ -30,7 +30,7 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    """The last persisted assignment, as opaque bytes."""
+    """The member's last persisted assignment, as opaque bytes."""
     is_new: bool = False
     """Whether the member's first JoinGroup has not been answered yet; until then no session timeout applies."""
 
@@ -125,7 +125,7 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def supports_any(self, names: Iterable[str]) -> bool:
-        """Whether at least one of these protocols is supported by all members."""
+        """Whether at least one of the protocols `names` is supported by all members."""
         return any(self._supporters[name] == len(self) for name in names)
 
     def choose_protocol(self) -> str:

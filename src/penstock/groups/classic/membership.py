@@ -13,9 +13,9 @@ from penstock.groups.outbox import Outbox
 
 JOIN: Final = "join"
 SYNC: Final = "sync"
-"""Kind of the timer that ends the sync phase of a rebalance. JOIN is the kind of timer that ends the join phase."""
+"""Kind of the timer that ends the sync phase of a rebalance; the timer of kind JOIN ends the join phase."""
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""Timeout, in milliseconds, of a member whose first JoinGroup is not answered yet; then the member is removed."""
+"""Time, in milliseconds, after which a new member is removed if its first JoinGroup has not been answered."""
 PENDING_MAX: Final = 10_000
 """Maximum number of member ids that were assigned but not used to join; above it the oldest ids are dropped."""
 
@@ -33,7 +33,7 @@ ALLOWED: Final = {
     State.PREPARING: (State.EMPTY, State.STABLE, State.COMPLETING),
     State.COMPLETING: (State.PREPARING,),
 }
-"""Allowed previous states of the states PREPARING and COMPLETING; other states are set by applying a record."""
+"""The states from which PREPARING and COMPLETING may be entered; the other states are set by applying a record."""
 
 
 class Membership(Group):
@@ -52,7 +52,7 @@ class Membership(Group):
         self.syncs: dict[str, Ticket] = {}
         """Waiting SyncGroup requests by member id; `joins` has the waiting JoinGroup requests."""
         self.unsynced: set[str] = set()
-        """Members of a stable group that have not fetched their assignment yet."""
+        """Ids of members of a stable group that have not fetched their assignment with SyncGroup yet."""
         self.has_new_member = False
         """Whether a member has joined since the initial rebalance delay was last extended (KIP-134)."""
 

@@ -35,7 +35,7 @@ def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientReques
 def check_protocol(
     group_id: str, agreed: tuple[str | None, str | None], request: SyncGroupRequest, version: int
 ) -> None:
-    """Raises InconsistentGroupProtocol if SyncGroup v5+ names a protocol or type other than `agreed` (KIP-559)."""
+    """Raises InconsistentGroupProtocol if protocol type or name in SyncGroup are not those in `agreed` (KIP-559)."""
     if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         raise InconsistentGroupProtocol("SyncGroup needs a protocol type and a protocol name from version 5 on")
     requested = (request.protocol_type, request.protocol_name)

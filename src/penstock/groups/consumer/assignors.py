@@ -126,7 +126,7 @@ def _sorted(tps: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]:
 
 
 def _assign_homogeneous(order: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns partitions if all members subscribe to the same topics: counts differ by at most 1, with few moves."""
+    """Assigns partitions if all members subscribe to the same topics: numbers of partitions differ by at most 1."""
     if not order:
         return {}
     free: set[TopicIdPartition] = set()

@@ -2,7 +2,7 @@
 
 The generation of a classic member is its member epoch (KIP-848). There is no leader, and requests are answered at
 once: JoinGroup reports the partitions that the member still owns and replies with its next assignment. The Heartbeat
-response tells the member to rejoin when its assignment changes or when other members have released its partitions.
+response tells the member to rejoin when its assignment changes or when partitions assigned to it are released.
 """
 
 from collections.abc import Collection, Sequence
@@ -69,7 +69,7 @@ def join(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: i
 
 
 def _check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Protocols) -> None:
-    """Raises InconsistentGroupProtocol unless all classic members share a protocol, which a downgrade requires."""
+    """Raises InconsistentGroupProtocol unless one of `protocols` is supported by all classic members of the group."""
     if protocol_type != CONSUMER:
         raise InconsistentGroupProtocol(f"group {group.group_id!r} has type {CONSUMER!r}, not {protocol_type!r}")
     others = [member.classic for member in group.state.members.values() if member.classic is not None]
@@ -83,7 +83,7 @@ def _names(protocols: Sequence[ClassicProtocol]) -> set[str]:
 
 
 def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
-    """Returns the decoded subscription of the member's preferred protocol; all its protocols have the same."""
+    """Returns the decoded subscription in the member's first protocol; it is the same in all its protocols."""
     name, metadata = protocols[0]
     try:
         return read_subscription(metadata)
@@ -158,9 +158,9 @@ def _protocol(member: Member) -> ClassicProtocol:
 def _downgrade(
     group: ConsumerGroup, draft: Draft[ConsumerState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
-    """Returns the records that downgrade the group if `before` was its last consumer-protocol member; else none.
+    """Returns the records that downgrade the group to a classic group; none if a member is not classic.
 
-    No rebalance is needed if all other members are reconciled and this member has not changed its subscription.
+    The classic group need not rebalance if the member's subscription is unchanged and the others are reconciled.
     """
     state = draft.state.copy()
     state.apply(*group.records.member_metadata(member))

@@ -44,7 +44,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 
 CLASSIC_JOIN: Final = "classic-join"
 CLASSIC_SYNC: Final = "classic-sync"
-"""Kind of the timer for a classic member that has to send SyncGroup. CLASSIC_JOIN: that has to send JoinGroup."""
+"""Kind of the timer that removes a classic member if it does not send SyncGroup (CLASSIC_JOIN: JoinGroup) in time."""
 
 
 class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
@@ -63,7 +63,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         self.new_member_id: Final = coordinator.new_member_id
         self._patterns = Patterns()
         self._resolved_with: tuple[ClusterImage | None, int] = (None, 0)
-        """Metadata image of the last resolution of subscriptions to topics, and the group epoch that resulted."""
+        """Metadata image with which subscriptions were last resolved to topics, and the resulting group epoch."""
 
     # -- queries
 
@@ -182,7 +182,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         owned: Collection[TopicIdPartition] | None,
         now_ms: int,
     ) -> Member:
-        """Updates a member from `before` to `member`; returns the member after one step of reconciliation."""
+        """Changes a member from `before` to `member`; returns the member after one step of reconciliation."""
         resubscribed = member.subscription != before.subscription
         self._update_member(draft, before, member, resubscribed, now_ms)
         after = self._adopt_target(draft, member, resubscribed, owned, now_ms)
@@ -192,7 +192,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
     def _update_member(
         self, draft: Draft[ConsumerState], before: Member, member: Member, resubscribed: bool, now_ms: int
     ) -> None:
-        """Adds the member's metadata to the draft; updates group epoch and target assignment if needed."""
+        """Adds the member's metadata to `draft`, and a new group epoch and target assignment if needed."""
         state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
         bump_epoch = is_new or resubscribed
@@ -263,13 +263,13 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         return (self.records.to_record(self.records.current_assignment(away)),)
 
     def _after_removal(self, draft: Draft[ConsumerState], now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the draft's records; those of a downgrade if only classic members are left (KIP-848)."""
+        """Returns records that remove members or, if only classic ones are left, downgrade the group (KIP-848)."""
         if may_become_classic(draft.state, self.settings):
             return self.downgrade(draft.state, is_stable=False, now_ms=now_ms)
         return super()._after_removal(draft, now_ms)
 
     def downgrade(self, state: ConsumerState, *, is_stable: bool, now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the records that replace this group with a classic group; it rebalances unless `is_stable`."""
+        """Returns the records that replace this group with a classic group, which rebalances unless `is_stable`."""
         self.set_timer(BECAME_CLASSIC, now_ms)
         record = classic_record(self.group_id, state, self.image, is_stable=is_stable, now_ms=now_ms)
         return (*self.tombstones(), record)

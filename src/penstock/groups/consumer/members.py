@@ -33,11 +33,11 @@ class Member(NamedTuple):
     """Metadata of a member that uses the classic protocol; None if it uses the consumer protocol."""
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """The epoch before the current one; the member may still use it if it missed the response with the new epoch."""
+    """Member epoch before the current one; accepted in requests, since the member may have missed a response."""
     state: MemberState = MemberState.STABLE
     assigned: Held = NOTHING_HELD
     revoking: Held = NOTHING_HELD
-    """Partitions that are no longer assigned; the member holds each until it reports that it has revoked it."""
+    """Partitions no longer assigned to the member, which it holds until it reports that it has revoked them."""
 
     @property
     def current_assignment(self) -> CurrentAssignment[TopicIdPartition]:
@@ -118,7 +118,7 @@ def _write_held(held: Held) -> list[CurrentTopicPartitions]:
 
 
 def _read_held(topics: Sequence[CurrentTopicPartitions], member_epoch: int) -> Held:
-    """Returns the decoded partitions with their epochs; `member_epoch` if the record has none (before KIP-1251)."""
+    """Decodes partitions with their epochs; uses `member_epoch` if a record (before KIP-1251) has no epochs."""
     held: dict[TopicIdPartition, int] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

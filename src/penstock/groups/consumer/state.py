@@ -16,7 +16,7 @@ class ConsumerState(ModernState[Member, TopicIdPartition]):
     def __init__(self) -> None:
         super().__init__()
         self.owners: dict[TopicIdPartition, str] = {}
-        """Id of the member that holds each partition: assigned, or not yet revoked by the member."""
+        """Id of the member that holds each partition, either as assigned or as not yet revoked."""
         self.regexes: dict[str, frozenset[str]] = {}
         """The names of the topics that match each regular expression of the subscriptions."""
         self._subscribed: frozenset[str] | None = None

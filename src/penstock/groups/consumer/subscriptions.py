@@ -25,7 +25,7 @@ class TopicPattern:
         self._pattern = Pattern(text)
         self._text = text
         self._seen: Mapping[str, Topic] = {}
-        """The topics that `matching` was last called with; the mapping is not copied."""
+        """The `topics` of the last call of `matching`: the same object, not a copy."""
         self._matched: frozenset[str] = frozenset()
 
     def matching(self, topics: Mapping[str, Topic]) -> frozenset[str]:
@@ -58,7 +58,7 @@ class Patterns:
             self._by_text[text] = TopicPattern(text)
 
     def resolve(self, texts: Collection[str], topics: Mapping[str, Topic]) -> dict[str, frozenset[str]]:
-        """Returns the names of the topics that match each expression; the cache then has only these expressions."""
+        """Returns the names of the topics that match each of `texts`; drops all other expressions from the cache."""
         self._by_text = {text: self._by_text.get(text) or _read(text) for text in texts}
         return {
             text: pattern.matching(topics) if pattern is not None else frozenset()
@@ -74,7 +74,7 @@ def _read(text: str) -> TopicPattern | None:
 
 
 def metadata_hash(names: Iterable[str], image: ClusterImage) -> int:
-    """Returns a hash that changes when one of the topics is created, deleted or gets more partitions; 0 if no
+    """Returns a hash that changes when a topic in `names` is created, deleted or gets more partitions; 0 if no
     topic exists (KIP-1101). Racks are not hashed, since no assignor uses them."""
     digest = blake2b(digest_size=8)
     found = False

@@ -17,7 +17,7 @@ from penstock.groups.settings import UNIFORM
 
 MEMBERS_AT_ONCE: Final = 2000
 COST_AT_ONCE: Final = 4000
-"""Maximum estimated time, in microseconds, of a target computed at once; MEMBERS_AT_ONCE limits the members."""
+"""Maximum estimated time, in microseconds, of computing a target assignment at once and not in time slices."""
 
 
 def preferred_assignor(members: Iterable[Member], known: Sequence[str]) -> str:

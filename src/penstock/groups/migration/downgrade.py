@@ -18,7 +18,7 @@ from penstock.wire.state import state_record
 
 
 def may_become_classic(state: ConsumerState, settings: GroupSettings) -> bool:
-    """Whether a consumer group in this state has to be downgraded: all members use the classic protocol."""
+    """Whether a consumer group must become a classic group: all members are classic, and the settings allow it."""
     members = state.members.values()
     return (
         settings.may_downgrade
@@ -69,7 +69,7 @@ def _classic_roster(state: ConsumerState) -> Roster:
 
 
 def _has_shared_protocol(roster: Roster) -> bool:
-    """Whether all members have a protocol in common; always true unless another broker wrote the records."""
+    """Whether there is a protocol that all members support."""
     return roster.supports_any({name for member in roster for name, _ in member.protocols})
 
 

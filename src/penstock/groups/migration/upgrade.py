@@ -65,7 +65,7 @@ def _check_upgradable(group: ClassicGroup) -> None:
 
 
 def _changes(group: ClassicGroup, consumer_group: ConsumerGroup) -> list[Change]:
-    """Returns the changes that create the consumer group; last assignments become current and target assignments."""
+    """Returns the changes that create the consumer group, in which each member keeps the partitions it may hold."""
     records, epoch = consumer_group.records, group.generation
     held = _owned_partitions(group, consumer_group.image)
     members = [_convert_member(group, member, held[member.member_id]) for member in group.roster]
@@ -81,7 +81,7 @@ def _changes(group: ClassicGroup, consumer_group: ConsumerGroup) -> list[Change]
 
 
 def _owned_partitions(group: ClassicGroup, image: ClusterImage) -> dict[str, set[TopicIdPartition]]:
-    """Returns the partitions that each member may hold: of its last assignment, and those it owned when it joined.
+    """Returns the partitions that each member may hold: those last assigned to it, and those it owned when it joined.
 
     A cooperative member keeps partitions that it owned until it has received an assignment without them.
     """

@@ -24,20 +24,20 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 class ModernGroup(Group, Generic[M, P, S]):
     """Base class of a consumer, share or streams group: members, target assignment, and current assignments.
 
-    Heartbeats read the persisted state and put changes into a draft, whose records are then persisted and applied.
+    Heartbeats read the persisted state and collect changes in a Draft, whose records are then persisted and applied.
     """
 
     kind: ClassVar[str]
-    """One of MODERN_KINDS: the group type and protocol type in ListGroups, and a prefix of the names of settings."""
+    """Kind of group, one of MODERN_KINDS: its type and protocol type in ListGroups, and part of setting names."""
     title: ClassVar[str]
     """Name of this kind of group in error messages, such as "share group"."""
     state_class: ClassVar[Any]
     heartbeat_response: ClassVar[Any]
     describe_response: ClassVar[Any]
     described_group: ClassVar[Any]
-    """Message class of the group's description. The class variables above are its other message and state classes."""
+    """Message class for one group in the describe response, whose class is `describe_response`."""
     no_description: ClassVar[dict[str, Any]] = {"assignor_name": ""}
-    """Values of the fields that only this kind of group has, for groups that cannot be described."""
+    """Values, in an error response, of the fields of `described_group` that only this kind of group has."""
 
     def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
         super().__init__(group_id, coordinator)
@@ -48,7 +48,7 @@ class ModernGroup(Group, Generic[M, P, S]):
 
     @classmethod
     def find(cls, coordinator: CoordinatorView, group_id: str) -> Self:
-        """Returns the group of this kind. Raises GroupIdNotFound if there is none, or if it is of another kind."""
+        """Returns the group with this id. Raises GroupIdNotFound if it does not exist or is not of this class."""
         group = coordinator.groups.get(group_id)
         if not isinstance(group, cls):
             why = "does not exist" if group is None else f"is not a {cls.kind} group"
@@ -186,7 +186,7 @@ class ModernGroup(Group, Generic[M, P, S]):
     def _join_or_update(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision: ...
 
     def _known_or_new_member(self, member_id: str, epoch: int) -> M:
-        """Returns the member; if it is joining, a new member. Raises UnknownMemberId or GroupMaxSizeReached."""
+        """Returns the member with this id, or a new member if `epoch` is JOINING; else raises UnknownMemberId."""
         if epoch != JOINING or member_id in self.state.members:
             return self.member(member_id)
         self.check_size(member_id)
@@ -194,7 +194,7 @@ class ModernGroup(Group, Generic[M, P, S]):
         return member
 
     def _heartbeat_interval_ms(self, is_pending: bool) -> int:
-        """Returns the heartbeat interval for the response, in ms: shorter if the member waits for an assignment."""
+        """Returns the heartbeat interval for the response, in ms; shorter while an assignment `is_pending`."""
         interval_ms = self.own_settings.heartbeat_interval_ms
         return min(interval_ms, SHORT_INTERVAL_MS) if is_pending else interval_ms
 
@@ -215,14 +215,13 @@ class ModernGroup(Group, Generic[M, P, S]):
         return Decision(persist=self.remove_members((member,), now_ms))
 
     def _has_expired(self, member: M, kind: str) -> bool:
-        """Whether a member whose timer of this kind is due has to be removed: the timeout may no longer apply."""
+        """Whether a due timer of this kind removes the member; false if the timeout does not apply any more."""
         return kind == SESSION
 
     def remove_members(self, leaving: Iterable[M], now_ms: int) -> tuple[StateRecord, ...]:
         """Returns the records that remove members and release their partitions.
 
-        The next heartbeat of another member computes the target assignment: once for all members that leave at the
-        same time.
+        The next heartbeat of another member computes the target assignment, only once if several members have left.
         """
         draft = self.draft()
         draft.put(*self.records.member_tombstones([member.member_id for member in leaving]))
@@ -267,12 +266,12 @@ class ModernGroup(Group, Generic[M, P, S]):
         self.set_timer(TARGET, now_ms, if_absent=True)
 
     def _start_with_empty_target(self, draft: Draft[S], now_ms: int) -> None:
-        """Gives a new group an empty target and the next epoch: members need an epoch above 0."""
+        """Gives a new group an empty target, so that its members get an epoch above 0, and bumps the group epoch."""
         draft.put(self.records.target_epoch(draft.state.epoch, now_ms))
         self._next_epoch(draft)
 
     def _target_changes(self, state: S) -> Iterator[Change]:
-        """Computes the target assignment; yields a change for each member whose target is a new one."""
+        """Computes the target assignment; yields a change for each member whose target changes."""
         for member_id, target in run_steps(self._assign(state)).items():
             known = state.targets.get(member_id)
             if known is not target and known != target:
@@ -296,4 +295,4 @@ class ModernGroup(Group, Generic[M, P, S]):
 
     @abstractmethod
     def _next_epoch(self, draft: Draft[S]) -> None:
-        """Bumps the group epoch and changes nothing else."""
+        """Adds a record to `draft` that bumps the group epoch and keeps the group's other metadata."""

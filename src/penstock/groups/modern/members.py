@@ -37,7 +37,7 @@ P = TypeVar("P", bound=NamedTuple)
 
 
 class CurrentAssignment(NamedTuple, Generic[P]):
-    """The fields of a member that reconciliation changes: epochs, state, assigned and revoked partitions."""
+    """Fields of a member that reconciliation changes: epochs, state, assigned partitions, partitions to revoke."""
 
     epoch: int
     previous_epoch: int
@@ -47,8 +47,8 @@ class CurrentAssignment(NamedTuple, Generic[P]):
 
 
 class ModernMember(Protocol):
-    """Protocol class for group members, which are named tuples for speed: heartbeats that change a member copy it.
-    Fields from `epoch` on are the current assignment, the others are metadata: each of both has its own record."""
+    """Protocol class for group members, which are named tuples: heartbeats that change a member copy it. `epoch`
+    and the fields after it are the current assignment, the others are metadata; both have separate records."""
 
     @property
     def member_id(self) -> str: ...

@@ -25,7 +25,7 @@ class ReconciliationContext(Generic[P]):
     owned: Collection[P] | None
     """The partitions that the member reports as owned; None if the request does not contain them."""
     is_unsubscribed: Callable[[P], bool] | None = None
-    """Function that returns whether the new subscription excludes a partition; None if it did not change."""
+    """Function that returns whether the new subscription excludes a partition; None without a new subscription."""
 
     def has_revoked(self, revoking: Mapping[P, int]) -> bool:
         """Whether the member has reported the partitions that it owns, and none of `revoking` is among them."""
@@ -56,7 +56,7 @@ def reconcile(current: CurrentAssignment[P], context: ReconciliationContext[P]) 
 
 
 def _revoke_unsubscribed(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
-    """Returns the assignment in which partitions that the member no longer subscribes to are revoked."""
+    """Returns the assignment without partitions that the member no longer subscribes to; it has to revoke them."""
     if context.is_unsubscribed is None:
         return current
     dropped = {item: since for item, since in current.assigned.items() if context.is_unsubscribed(item)}

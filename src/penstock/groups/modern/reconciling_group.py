@@ -75,11 +75,11 @@ class ReconcilingGroup(ModernGroup[R, P, S]):
 
     def check_commit(self, member_id: str, epoch: int, partitions: Collection[tuple[bytes, int]]) -> None:
         """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may commit offsets of
-        `partitions`, by topic id.
+        `partitions` (pairs of topic id and partition index).
 
-        With an older epoch, a member may commit partitions that were assigned to it by then and that it still holds
-        (KIP-1251). This includes classic members: a cooperative member that is closed while it rejoins commits in the
-        last generation that it has received. The instance id is not checked, as in Kafka.
+        With an older epoch, a member may commit partitions that it still holds and that were assigned to it in that
+        epoch or before (KIP-1251). This includes classic members: a cooperative member that is closed while it
+        rejoins commits in the last generation that it has received. The instance id is not checked, as in Kafka.
         """
         if epoch < JOINING and self.is_empty:
             return  # an administrator or a standalone consumer

@@ -29,7 +29,7 @@ class GroupRecords(ABC, Generic[M, P]):
     kinds: ClassVar[Mapping[int, tuple[type, type]]]
     """Key class and value class of each kind of record, by the number of the kind."""
     group_kind: ClassVar[int]
-    """Kind of the record with the group's metadata; the next fields, up to `current_kind`, are other record kinds."""
+    """Kind of the record with the group's metadata. `member_kind` to `current_kind` are kinds of other records."""
     member_kind: ClassVar[int]
     target_epoch_kind: ClassVar[int]
     target_kind: ClassVar[int]
@@ -45,8 +45,7 @@ class GroupRecords(ABC, Generic[M, P]):
         return self.of_group(self.target_epoch_kind, assignment_epoch=epoch, assignment_timestamp=at_ms)
 
     def of_group(self, kind: int, **fields: Any) -> Change:
-        """Returns the change that writes the group's record of this kind; `fields` are the fields of the record's
-        value."""
+        """Returns the change that writes the group's record of this kind, with `fields` as its value."""
         return Change(kind, GroupKey(group=self._group_id), self.kinds[kind][1](**fields))
 
     def target(self, member_id: str, target: Iterable[P]) -> Change:
@@ -62,12 +61,12 @@ class GroupRecords(ABC, Generic[M, P]):
         return Change(kind, MemberKey(group=self._group_id, member_id=member_id), value)
 
     def member_tombstones(self, member_ids: Collection[str]) -> list[Change]:
-        """Returns tombstones of members: assignments first, so that no partition is replayed without its member."""
+        """Returns tombstones of members: assignments first, so that no assignment is replayed without its member."""
         kinds = (self.current_kind, self.target_kind, self.member_kind)
         return [self._of_member(kind, member_id, None) for kind in kinds for member_id in member_ids]
 
     def group_tombstones(self) -> list[Change]:
-        """Returns tombstones of the records that concern the whole group; the group's metadata comes last."""
+        """Returns tombstones of the group's records, except records of members; the group's metadata comes last."""
         kinds = [kind for kind, (key, _) in self.kinds.items() if key is GroupKey and kind != self.group_kind]
         return [Change(kind, GroupKey(group=self._group_id), None) for kind in (*kinds, self.group_kind)]
 

@@ -14,13 +14,13 @@ from penstock.groups.modern.state import ModernState
 
 STEPS_AT_ONCE: Final = 3
 PARTITIONS_AT_ONCE: Final = 2000
-"""Maximum size of the targets that are persisted in one time slice: number of partitions plus members."""
+"""Number of partitions plus members after which a time slice that persists targets ends."""
 SHORT_INTERVAL_MS: Final = 200
 """Heartbeat interval of members, in milliseconds, while the group's target is being computed."""
 PAUSE_MS: Final = 1
-"""Pause, in milliseconds, before the next time slice; it is RETRY_MS if records could not be persisted."""
+"""Pause, in milliseconds, between two time slices. If writes seem to fail, the pause is RETRY_MS."""
 ROUNDS_AT_ONCE: Final = 3
-"""Number of rounds after which the pause is RETRY_MS: if writes succeed, fewer rounds are enough."""
+"""Number of rounds (see TargetComputation) after which writes seem to fail, so that the pause is RETRY_MS."""
 
 
 Assignments = dict[str, frozenset[P]]
@@ -41,9 +41,9 @@ class TargetComputation(Generic[P]):
     A computation is completed even if members join or leave before it ends; otherwise a member that keeps rejoining
     would delay it forever. Members that join after its start get partitions with the next target.
 
-    A target is persisted in rounds: partitions are first removed from the targets of members, then added to the
-    targets of others, so that the targets of a consumer group never overlap. A round is repeated until it has nothing
-    to write, since a write may fail.
+    A target is persisted in rounds over all members. First, rounds remove partitions from the members' last targets;
+    then, rounds add partitions, so that the targets of a consumer group never overlap. A round is repeated until it
+    has nothing to write, since a write may fail.
     """
 
     def __init__(self, records: GroupRecords[Any, P], start_assignor: Callable[[], Steps[Assignments[P]]]) -> None:
@@ -59,10 +59,10 @@ class TargetComputation(Generic[P]):
         """Ids of static members at the start of the computation, by instance id; a member may have another id now."""
         self._is_widening = False
         self._round: tuple[str, ...] = ()
-        """Ids of all members of the current round; `_left` iterates over the members not processed yet."""
+        """Ids of all members in the current round; `_left` iterates over the ids not processed yet in this round."""
         self._left: Iterator[str] = iter(())
         self._is_clean = True
-        """Whether the current round has not written anything so far, because all targets were persisted already."""
+        """Whether the current round has had nothing to write so far."""
         self._rounds = 0
 
     def run_slice(self, state: ModernState[Any, P], now_ms: int) -> SliceResult | None:
@@ -90,7 +90,7 @@ class TargetComputation(Generic[P]):
         self._rounds += 1
 
     def _persist(self, assignments: Assignments[P], state: ModernState[Any, P], now_ms: int) -> SliceResult:
-        """Returns the changes that persist the targets of some members, or the target epoch if all are persisted."""
+        """Returns changes that persist targets of some members, or the target epoch if all targets are persisted."""
         changes: list[Change] = []
         count = 0
         for member_id in self._left:
@@ -129,7 +129,7 @@ class TargetComputation(Generic[P]):
     def _assignment_of(
         self, assignments: Assignments[P], state: ModernState[Any, P], member_id: str
     ) -> frozenset[P] | None:
-        """Returns the computed assignment of a member; None if the member has left, or joined after the start."""
+        """Returns the computed assignment; None if the member has left, or joined after the computation began."""
         if member_id not in state.members:
             return None
         assignment = assignments.get(member_id)

@@ -39,7 +39,7 @@ NO_IDENTITY: Final = ("", -1, None)
 TopicPartitions = list[tuple[bytes, int]]
 """A collection of partitions, each a pair of topic id and partition index."""
 ResolvedTopic = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, Topic | ErrorCode]
-"""A topic entry of the request, with the topic that it names, or the error code if the topic does not exist."""
+"""A topic entry of the request and the topic that the entry names, or an error code if the topic does not exist."""
 
 
 def commit(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
@@ -153,7 +153,7 @@ def _error_code(check: Callable[[TopicPartitions], None], tps: TopicPartitions) 
 def check_commit(
     coordinator: CoordinatorView, request: OffsetCommitRequest, tps: TopicPartitions, version: int, now_ms: int
 ) -> None:
-    """Raises an error unless the member may commit these partitions; restarts a classic member's session timeout."""
+    """Raises an error unless the member may commit offsets of `tps`. Restarts a classic member's session timeout."""
     member_id, epoch = request.member_id, request.generation_id_or_member_epoch
     group = coordinator.groups.get(request.group_id)
     if group is None:

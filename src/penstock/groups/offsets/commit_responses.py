@@ -22,7 +22,7 @@ Codes = Iterable[Iterable[int]]
 
 
 def same_code(code: int) -> Codes:
-    """Returns `code` as the error code of all partitions of a request."""
+    """Returns Codes in which every partition of every topic has the error code `code`."""
     return repeat(repeat(code))
 
 

@@ -19,7 +19,7 @@ from penstock.wire.state import state_record
 from penstock.wire.templates import Template, make_template
 
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
-"""Version of records with an expiry time, written if the client set a retention time (OffsetCommit v2 to v4)."""
+"""Version of offset commit records with an expiry time, used if the client set one (OffsetCommit v2 to v4)."""
 NO_EXPIRY: Final = -1
 TopicPartition = tuple[str, int]
 """A topic name and a partition index."""
@@ -36,7 +36,7 @@ class Committed(NamedTuple):
     topic_id: bytes = NIL_UUID
     """Id of the topic at the time of the commit. A later topic with the same name has another id."""
     sequence: int = 0
-    """Position of the commit among all commits in the log: the last one wins, whenever its transaction ends."""
+    """Number of the commit in log order. The highest number wins, even if another transaction ends later."""
 
     def to_record(self, group_id: str, topic: str, partition: int) -> StateRecord:
         key, written = _key(group_id, topic, partition)
@@ -58,7 +58,7 @@ class Committed(NamedTuple):
 
     @classmethod
     def from_record(cls, value: "OffsetCommitValue | Committed", sequence: int) -> "Committed":
-        """Returns the committed offset for a record's value, which is decoded, or a Committed if just persisted."""
+        """Converts a record's value to a Committed with `sequence`; a value just persisted is a Committed already."""
         if isinstance(value, Committed):
             return _new_committed((*value[:-1], sequence))
         return cls(

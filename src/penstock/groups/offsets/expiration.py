@@ -22,14 +22,14 @@ class ExpirationPass:
         self._coordinator = coordinator
         self._left = list(coordinator.groups)
         self._counts: dict[str, int] = {}
-        """Number of offsets, by group id, of groups that need more than one time slice."""
+        """Number of offsets, by group id, of groups that need another time slice; used to notice failed writes."""
 
     @property
     def is_over(self) -> bool:
         return not self._left
 
     def run_slice(self, now_ms: int) -> tuple[StateRecord, ...]:
-        """Runs the next time slice; returns the tombstones to persist. The next pass repeats them if that fails."""
+        """Runs the next time slice; returns the tombstones to persist. On failure, the next pass repeats them."""
         records: list[StateRecord] = []
         examined = 0
         while self._left and examined < OFFSETS_AT_ONCE:
@@ -42,7 +42,7 @@ class ExpirationPass:
         return tuple(records)
 
     def _limit(self, group_id: str, count: int, expired: list[StateRecord]) -> list[StateRecord]:
-        """Returns at most EXPIRED_AT_ONCE of the tombstones; if there are more, a later time slice continues."""
+        """Returns at most EXPIRED_AT_ONCE of the tombstones `expired`; a later time slice returns the rest."""
         if len(expired) <= EXPIRED_AT_ONCE:
             return expired
         if self._counts.get(group_id) != count:

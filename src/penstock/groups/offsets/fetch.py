@@ -64,7 +64,7 @@ def fetch(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, 
 
 
 def _topics_before_v8(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:
-    """Returns the topics in the layout of responses before version 8, which are for a single group."""
+    """Converts the response for one group to the topics of a response before version 8, which has no groups."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -117,7 +117,7 @@ class _OffsetReader:
         return self._answer(name, topic_id, wanted.partition_indexes)
 
     def all(self) -> list[OffsetFetchResponseTopics]:
-        """Returns all committed offsets of the group; without deleted topics if the response contains topic ids."""
+        """Returns all committed offsets of the group; omits deleted topics if the response has topic ids."""
         topics = []
         for name, table in self._offsets.items():
             known = self._coordinator.image.shown_by_name.get(name)

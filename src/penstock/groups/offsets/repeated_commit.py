@@ -33,7 +33,7 @@ class _TopicCommit(NamedTuple):
     numbers: Sequence[int]
     metadata: Sequence[str]
     span: slice
-    """The indexes of these partitions in the tuples of CommitValues."""
+    """Slice of the tuples in CommitValues that belongs to the partitions of this topic."""
 
 
 class RepeatedCommit:
@@ -54,7 +54,7 @@ class RepeatedCommit:
 
     @classmethod
     def of(cls, coordinator: GroupCoordinator, command: ClientRequest, now_ms: int) -> "RepeatedCommit | None":
-        """Returns the RepeatedCommit of a request; None if the request is not allowed now or cannot be cached."""
+        """Returns the RepeatedCommit for a request; None if the commit is not allowed now or cannot be cached."""
         request: OffsetCommitRequest = command.body
         parts = []
         start = 0
@@ -85,7 +85,7 @@ class RepeatedCommit:
         return bytes(build_pairs([(record.key, record.value) for record in made], 0)[HEADER_BYTES:])
 
     def is_allowed(self, now_ms: int) -> bool:
-        """Whether the member may still commit these partitions; if so, restarts the member's session timeout."""
+        """Whether the member may still make this commit; if so, restarts a classic member's session timeout."""
         coordinator = self._coordinator
         if coordinator.settings is not self._settings:
             return False  # the metadata may be too long now

@@ -36,7 +36,7 @@ def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> 
 
 
 class _Pool:
-    """Partitions and the members they are assigned to: all members get the same number of partitions, or one less."""
+    """Assigns partitions to members: the numbers of partitions of any two members differ by at most one."""
 
     def __init__(self, readers: Sequence[Subscriber], tps: Sequence[TopicIdPartition]) -> None:
         self._members_per_partition = -(-len(readers) // len(tps))
@@ -79,7 +79,7 @@ class _Pool:
                         underloaded.append(taker)
 
     def _assign_next(self, tp: TopicIdPartition, underloaded: deque[str]) -> str:
-        """Assigns a partition, maybe by a swap, so that an underloaded member has one more; returns its member id."""
+        """Gives `tp`, or a partition of another member that takes `tp`, to an underloaded member; returns its id."""
         for index, member_id in enumerate(underloaded):
             if tp not in self.assignments[member_id]:
                 del underloaded[index]

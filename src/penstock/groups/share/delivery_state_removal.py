@@ -1,8 +1,8 @@
 """Deletes the delivery state of a share group at all partition leaders, with retries. Pure.
 
 A record first marks the topics as deleting. Then the leaders are asked repeatedly until all have deleted the state.
-Then the mark is removed and the waiting requests are answered. So a new group with the name of a deleted group never
-continues at the positions of the deleted group.
+Then another record removes the mark, and the requests that wait for the deletion are answered. So a new group with
+the name of a deleted group never continues where the deleted group stopped.
 """
 
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,7 @@ class _WaitingRequest(NamedTuple):
 
 
 class DeliveryStateRemoval:
-    """Deletes the delivery state of one share group; has the requests that wait for the deletion."""
+    """Deletes the delivery state of one share group, and holds the requests that wait for the deletion."""
 
     def __init__(self, group_id: str, state: ShareState, records: ShareRecords) -> None:
         self._group_id = group_id
@@ -40,7 +40,7 @@ class DeliveryStateRemoval:
         return frozenset(self._state.delivery_topics.topics) | frozenset(self._state.delivery_topics.deleting)
 
     def begin(self, ticket: Ticket, topic_ids: frozenset[bytes], reply: Any, *, ends_group: bool = False) -> Decision:
-        """Starts to delete delivery state; answers with `reply` afterwards. `ends_group`: also deletes the group."""
+        """Starts to delete delivery state, and the group if `ends_group`; sends `reply` when that is done."""
         if self._state.members:
             raise NonEmptyGroup(f"share group {self._group_id!r} has members; stop them first")
         self._waiting.append(_WaitingRequest(ticket, topic_ids, reply, ends_group))
@@ -54,7 +54,7 @@ class DeliveryStateRemoval:
         return Decision(persist=self._records(left), effects=(self._delete_effect(left),))
 
     def retry(self) -> Decision:
-        """Asks the leaders to delete again; requests whose record could not be persisted get a retriable error."""
+        """Asks partition leaders again to delete state; requests that were not persisted get a retriable error."""
         deleting = frozenset(self._state.delivery_topics.deleting)
         lost = [one for one in self._waiting if not one.topic_ids & deleting]
         self._waiting = [one for one in self._waiting if one.topic_ids & deleting]

@@ -1,4 +1,4 @@
-"""A share group (KIP-932): the broker assigns partitions to several members each; members acquire messages. Pure.
+"""A share group (KIP-932): the broker assigns each partition to one or more members, which acquire messages. Pure.
 
 Part of the coordinator's state machine: see foundation/decision.py. The leader of a partition decides which member
 acquires a message: see queues/. The group only records the topics in which it has delivery state, so that the state
@@ -48,7 +48,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         super().__init__(group_id, coordinator)
         self.removal: Final = DeliveryStateRemoval(group_id, self.state, self.records)
         self._resolved_with: tuple[ClusterImage | None, DeliveryTopics, int] = (None, NO_TOPICS, 0)
-        """The metadata image and delivery topics of the last `_resolve_topics`, and the resulting group epoch."""
+        """Metadata image and delivery topics used to resolve subscriptions, and the resulting group epoch."""
 
     # -- queries
 
@@ -89,7 +89,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _update_member(self, draft: Draft[ShareState], before: ShareMember, member: ShareMember, now_ms: int) -> None:
-        """Adds the member's metadata to the draft; updates group epoch and target assignment if needed."""
+        """Adds the member's metadata to `draft`, and a new group epoch and target assignment if needed."""
         is_new = member.member_id not in draft.state.members
         if is_new or member is not before:
             draft.put(self.records.member_metadata(member))
@@ -99,7 +99,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         self._update_target(draft, now_ms)
 
     def _reconciled(self, state: ShareState, member: ShareMember) -> ShareMember:
-        """Returns the member with its target assignment, which it gets at once: no other member has to revoke."""
+        """Returns the member with its whole target assignment: it need not wait until others revoke partitions."""
         if member.is_reconciled_to(state.target_epoch):
             return member
         return member._replace(
@@ -109,7 +109,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         )
 
     def _missing_companions(self, state: ShareState) -> tuple[AddCompanionLogs, ...]:
-        """Returns an effect that adds the companion logs that subscribed topics lack; empty if none is missing."""
+        """Returns an effect that creates missing companion logs of subscribed topics; empty if no log is missing."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(
             topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal
@@ -182,7 +182,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         return decision._replace(persist=(*draft.records, *decision.persist))
 
     def _add_delivery_topics(self, draft: Draft[ShareState]) -> None:
-        """Adds a record with all topics, and their partition counts, in which the group may have delivery state."""
+        """Records in `draft` that the group may have delivery state in all topics that can be assigned."""
         known = draft.state.delivery_topics
         topics = deliverable(draft.state, self.image, draft.state.subscribed())
         counts = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in topics}

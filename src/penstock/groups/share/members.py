@@ -20,7 +20,7 @@ class ShareMember(NamedTuple):
     topic_names: frozenset[str] = frozenset()
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """The epoch before the current one; the member may still use it if it missed the response with the new epoch."""
+    """Member epoch before the current one; accepted in requests, since the member may have missed a response."""
     assigned: frozenset[TopicIdPartition] = NOTHING_ASSIGNED
 
     def is_reconciled_to(self, epoch: int) -> bool:

@@ -12,11 +12,11 @@ from penstock.groups.share.requests import can_deliver
 from penstock.groups.share.state import ShareState
 
 COST_AT_ONCE: Final = 4000
-"""Maximum estimated time, in microseconds, of a target assignment that is computed at once."""
+"""Maximum estimated time, in microseconds, of computing a target assignment at once and not in time slices."""
 
 
 def deliverable(state: ShareState, image: ClusterImage, names: Iterable[str]) -> list[Topic]:
-    """Returns the named topics that can be assigned, except topics whose delivery state is being deleted."""
+    """Returns those topics in `names` that a share group can read and whose delivery state is not being deleted."""
     found = (image.by_name.get(name) for name in names)
     return [
         topic

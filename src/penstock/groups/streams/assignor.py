@@ -20,7 +20,7 @@ STEP: Final = 200
 Assignments = dict[str, Tasks]
 """The tasks of each member, by member id."""
 State = tuple[str, int]
-"""Type that identifies the state of a task (active or standby): subtopology id and partition index."""
+"""Identifies the state that an active task and its standby tasks share: subtopology id and partition index."""
 
 
 class Worker(NamedTuple):
@@ -48,7 +48,7 @@ class _Process:
     process_id: str
     members: list[_Member] = field(default_factory=list)
     states: set[State] = field(default_factory=set)
-    """States of the active and standby tasks that members of the process have."""
+    """Subtopology id and partition index of each active or standby task that members of the process have."""
 
     @property
     def load(self) -> float:
@@ -63,8 +63,8 @@ def _by_load(member: _Member) -> tuple[float, int, str]:
 
 
 class _Quota:
-    """Maximum number of tasks per member for a balanced load. It is recomputed for the remaining tasks and members
-    when a member has reached it."""
+    """Maximum number of tasks per member for a balanced load. When a member reaches the maximum, it is recomputed
+    for the remaining tasks and members."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
@@ -80,7 +80,7 @@ class _Quota:
 def assign_sticky(
     workers: Iterable[Worker], task_counts: Mapping[str, int], stateful: frozenset[str], standbys: int
 ) -> Steps[Assignments]:
-    """Assigns all tasks; a generator. `standbys`: number of standby tasks per stateful task, if processes suffice."""
+    """Assigns all tasks; a generator. Stateful tasks get `standbys` standby tasks each, if processes suffice."""
     sticky = _Sticky(workers)
     if not sticky.members:
         return {}
@@ -111,7 +111,7 @@ class _Sticky:
                     self._was_standby.setdefault(state, []).append(member)
 
     def assign_active(self, states: list[State], total: _Quota) -> Steps[None]:
-        """Assigns each task to its last member, else to a member with a standby, else to the least loaded process."""
+        """Assigns each task to its last member, else to one that had a standby, else to the least loaded process."""
         quota, self._total = _Quota(len(states), len(self.members)), total
         left: list[State] = []
         for count, state in enumerate(sorted(states, key=lambda state: (state[1], state[0])), 1):
@@ -134,7 +134,7 @@ class _Sticky:
         yield from self._spread(sorted(fresh), Role.ACTIVE)
 
     def assign_standby(self, states: list[State], standbys: int) -> Steps[None]:
-        """Assigns each standby to members that had the task, else to the least loaded process without the task."""
+        """Assigns standbys of each state to members that had the task, else to the least loaded processes."""
         left: list[State] = []
         order = sorted(states, key=lambda state: (state[1], state[0]), reverse=True)
         for count, state in enumerate(order, 1):
@@ -152,7 +152,7 @@ class _Sticky:
         yield from self._spread(sorted(left, reverse=True), Role.STANDBY)
 
     def _spread(self, states: Iterable[State], role: Role) -> Steps[None]:
-        """Assigns each task to the least loaded process without the task; skips a standby that all processes have."""
+        """Assigns each task to the least loaded process without the task; skips a task that all processes have."""
         heap = [(process.load, process.process_id) for process in self._processes.values()]
         heapify(heap)
         for count, state in enumerate(states, 1):

@@ -10,13 +10,13 @@ from penstock.groups.streams.topology import ConfiguredTopology, source_topics
 from penstock.wire.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 
 TASKS_MAX: Final = 2000
-"""Maximum number of tasks in a group whose endpoints are sent to its members; for larger groups it costs too much."""
+"""Maximum number of tasks of members with endpoints; above it, responses omit endpoints to limit their cost."""
 
 
 def endpoint_partitions(
     state: StreamsState, configured: ConfiguredTopology, image: ClusterImage
 ) -> list[EndpointToPartitions] | None:
-    """Returns the partitions of each member that has an endpoint; None if the group has no tasks yet or too many."""
+    """Returns the partitions of each member with an endpoint; None before tasks exist or above TASKS_MAX tasks."""
     members = [state.members[member_id] for member_id in sorted(state.members)]
     members = [member for member in members if member.user_endpoint is not None]
     if not configured.is_ready or sum(len(member.assigned) for member in members) > TASKS_MAX:

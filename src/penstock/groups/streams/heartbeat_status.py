@@ -21,7 +21,7 @@ def statuses(
     is_delayed: bool,
     shutdown_by: str | None,
 ) -> list[wire.Status]:
-    """Returns all reasons why the group does not process records, with Kafka's texts, which users may search for."""
+    """Returns the statuses for a member's heartbeat response, with Kafka's texts, which users may search for."""
     found: list[tuple[Status, str]] = []
     if state.topology is not None and member.topology_epoch < state.topology.epoch:
         detail = (

@@ -43,7 +43,7 @@ class StreamsMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: HeldTasks = NOTHING_HELD
     revoking: HeldTasks = NOTHING_HELD
-    """Tasks that are no longer assigned; the member holds each until it reports that it has revoked it."""
+    """Tasks no longer assigned to the member, which it holds until it reports that it has revoked them."""
 
     @property
     def current_assignment(self) -> CurrentAssignment[Task]:
@@ -126,7 +126,7 @@ def _write_held(role: Role, held: HeldTasks) -> list[CurrentTaskIds]:
 
 
 def _read_held(active: Iterable[CurrentTaskIds], standby: Iterable[CurrentTaskIds], member_epoch: int) -> HeldTasks:
-    """Returns the decoded tasks with their epochs; `member_epoch` for standby tasks, whose records have no epochs."""
+    """Decodes tasks with the epoch of each; standby tasks have no epochs in records and get `member_epoch`."""
     held: dict[Task, int] = {}
     for role, ids in ((Role.ACTIVE, active), (Role.STANDBY, standby)):
         for entry in ids:

@@ -164,7 +164,7 @@ def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
 
 
 def _subtopology_record(one: Subtopology) -> records.Subtopology:
-    """Returns the record value for a subtopology, with source topics in order: copartition groups contain indexes."""
+    """Returns the record of a subtopology. Source topics stay in order: copartition groups refer to their indexes."""
     return records.Subtopology(
         subtopology_id=one.subtopology_id,
         source_topics=tuple(one.source_topics),
@@ -199,7 +199,7 @@ def _topic_records(topics: Iterable[TopicInfo]) -> list[records.TopicInfo]:
 
 
 def task_ids(role: Role, tasks: Collection[Task]) -> list[TaskIds]:
-    """Returns the tasks of this role in the form that responses contain."""
+    """Returns those of `tasks` that have this role, in the form that responses contain."""
     return [
         TaskIds(subtopology_id=subtopology_id, partitions=numbers)
         for subtopology_id, numbers in by_subtopology(role, tasks).items()

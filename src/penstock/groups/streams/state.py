@@ -37,9 +37,9 @@ class StreamsState(ModernState[StreamsMember, Task]):
         return frozenset(self.readers if self.members else ())
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
-        """Whether a member may get a task: no other member runs it, and no member of its process has its state.
+        """Whether a member may get a task: its process must not have it, and an active task must not run elsewhere.
 
-        The member's own tasks are considered only if it is in the target epoch, in which it keeps its tasks.
+        The member's own tasks are considered only in the target epoch, in which the member keeps them.
         """
         keeps_tasks = member.epoch == self.target_epoch
         for role in Role:

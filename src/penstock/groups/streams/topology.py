@@ -16,8 +16,7 @@ from penstock.groups.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 TASKS_MAX: Final = 10_000
-"""Maximum number of tasks of a group, not counting standbys. Kafka has none; here one event loop assigns all
-tasks."""
+"""Maximum number of active tasks of a group. Kafka has no such limit; here one event loop assigns all tasks."""
 NAMES_SHOWN: Final = 3
 
 
@@ -58,7 +57,7 @@ class ConfiguredTopology:
     stateful: frozenset[str]
     """Ids of the subtopologies with state, which may have standby tasks."""
     metadata_hash: int
-    """Hash that changes when one of the topics is created, deleted or gets more partitions."""
+    """Hash that changes when a topic of the topology is created, deleted or gets more partitions."""
     missing: tuple[InternalTopic, ...] = ()
     """Internal topics that do not exist and have to be created."""
     problem: Problem | None = None
@@ -73,7 +72,7 @@ class ConfiguredTopology:
 UNKNOWN: Final = ConfiguredTopology(
     task_counts={}, stateful=frozenset(), metadata_hash=0, invalid="the topology is not known"
 )
-"""Placeholder for the configured topology of a group whose topology record could not be read."""
+"""Configured topology, without tasks, of a group whose topology record could not be read."""
 
 
 def source_topics(subtopology: Subtopology) -> Iterable[str]:
@@ -145,11 +144,11 @@ class _PartitionCounts:
         self._copartition()
 
     def __getitem__(self, name: str) -> int:
-        """Returns the partition count of a topic: the actual count if the topic exists, else the decided count."""
+        """Returns the partition count of a topic: the actual count if it exists, else the count to create it with."""
         return self._existing.get(name) or self._decided[name]
 
     def missing_topics(self, task_counts: Mapping[str, int]) -> tuple[InternalTopic, ...]:
-        """Returns the internal topics to create. Raises _NotReady if an existing topic has a wrong count."""
+        """Returns the internal topics to create. Raises _NotReady if an existing one has another partition count."""
         missing: dict[str, InternalTopic] = {}
         for one in self._topology.subtopologies:
             needed = [(topic, self._decided[topic.name]) for topic in one.repartition_source_topics]
@@ -167,7 +166,7 @@ class _PartitionCounts:
         return tuple(missing[name] for name in sorted(missing))
 
     def _repartition_counts(self) -> dict[str, int]:
-        """Returns each repartition topic's partition count: its own, else that of its writer's largest source."""
+        """Returns partition counts of repartition topics: configured, or derived from the writer's source topics."""
         fixed = {
             topic.name: topic.partitions
             for one in self._topology.subtopologies
@@ -202,13 +201,13 @@ class _PartitionCounts:
         return decided
 
     def _largest_source(self, subtopology: Subtopology, decided: Mapping[str, int]) -> int | None:
-        """Returns the largest known partition count of a subtopology's source topics; None if none is known yet."""
+        """Returns the largest partition count of the subtopology's source topics; None if no count is known yet."""
         known = [self._existing[name] for name in subtopology.source_topics]
         known += [decided[topic.name] for topic in subtopology.repartition_source_topics if topic.name in decided]
         return max(known, default=None)
 
     def _copartition(self) -> None:
-        """Gives topics of a copartition group the same number of partitions. Raises _NotReady if it cannot."""
+        """Gives topics of a copartition group equal partition counts. Raises _NotReady if that is impossible."""
         fixed = {
             topic.name
             for one in self._topology.subtopologies

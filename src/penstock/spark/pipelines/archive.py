@@ -1,4 +1,4 @@
-"""The `archive` pipeline: copies topics into a lake, exactly once, and can trim topics behind the archived offset.
+"""The `archive` pipeline: copies topics into a lake, exactly once, and can delete archived records from the topics.
 
 The lake stores the archived offset of each partition as a mark (a named number), in the same commit as the rows. So
 neither a lost checkpoint nor a repeated batch duplicates a row.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PARTITION_BY: Final = ("topic", "date")
 EARLIEST: Final = -2
-"""The offset value that stands for the earliest offset in Spark's Kafka source."""
+"""The number that stands for the earliest offset in the offset options of Spark's Kafka source."""
 COMPACT_EVERY: Final = 50
-"""Number of batches after which small files are merged; they are also merged at the end of the run."""
+"""Number of batches after which small files are merged. They are also merged at the end of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class ArchiveOptions(StreamOptions):
 
 
 def mark_of(topic: TopicInfo, partition: int) -> str:
-    """Returns the name of the lake mark with a partition's archived offset. A recreated topic has other marks."""
+    """Returns the name of the lake mark that stores a partition's archived offset. The name contains the topic id."""
     return f"penstock/topic/{topic.name}/{topic.topic_id.hex()}/{partition}"
 
 
@@ -69,7 +69,7 @@ class Archive:
         return {name: found[mark] for name, mark in self._names.items() if mark in found}
 
     def name(self, partition: TopicPartition) -> str:
-        """Returns the name of a partition's mark, even if the partition was added after the pipeline started."""
+        """Returns the name of the mark that stores a partition's archived offset; the partition may be new."""
         return self._names.setdefault(partition, mark_of(self._topics[partition.topic], partition.partition))
 
     def add(self, batch: "DataFrame") -> int:
@@ -88,7 +88,7 @@ class Archive:
 
 
 def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Drops rows that are already archived: Spark repeats batches after a crash or the loss of the checkpoint."""
+    """Returns the rows that are not archived yet: Spark repeats batches after a crash or a lost checkpoint."""
     from pyspark.sql import functions as fn
 
     if not ends:
@@ -99,7 +99,7 @@ def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame
 
 
 def rows(raw: "DataFrame", fields: "StructType | None") -> "DataFrame":
-    """Returns messages with all their columns, the date, and (if `fields` are given) the fields of JSON values."""
+    """Returns `raw` with a column `date` and, if `fields` are given, one column for each field of JSON values."""
     from pyspark.sql import functions as fn
 
     found = raw.withColumn("date", fn.date_format("timestamp", "yyyy-MM-dd"))
@@ -123,7 +123,7 @@ def _fields(options: ArchiveOptions, run: Run) -> "StructType | None":
 
 
 def starting(topics_read: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, int]) -> str:
-    """Returns the starting offsets (JSON) for a query without a checkpoint: where the archive ends."""
+    """Returns `startingOffsets` (JSON) for a query without a checkpoint: the archived ends, or earliest."""
     found = {
         topic.name: {
             str(number): ends.get(TopicPartition(topic.name, number), EARLIEST) for number in topic.partitions

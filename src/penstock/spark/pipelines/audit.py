@@ -31,7 +31,7 @@ EXAMPLES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of the comparison: a topic or an archive."""
+    """One of the two sets of messages that an audit compares: a topic or an archive."""
 
     topic: str | None = option(topic, "The topic; with a path, one of the archive's topics", default=None)
     path: str | None = option(text, "The folder of an archive", default=None, metavar="FOLDER")
@@ -97,7 +97,7 @@ def _read_side(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
 
 
 def _from_log_start(frame: "DataFrame", begins: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Drops archived messages that the topic no longer has, because the topic was trimmed."""
+    """Drops archived messages before the topic's log start offsets (`begins`), which the topic no longer has."""
     from pyspark.sql import functions as fn
 
     before = {name.partition: begin for name, begin in begins.items() if begin > 0}
@@ -109,7 +109,7 @@ def _from_log_start(frame: "DataFrame", begins: Mapping[TopicPartition, int]) ->
 
 
 def _sides(options: AuditOptions, expected: Side, run: Run) -> "tuple[DataFrame, DataFrame, bool]":
-    """Returns hashed messages of the expected and the actual side, and whether to compare their order."""
+    """Returns the hashed messages of the expected and of the actual side, and whether to compare the order."""
     from pyspark.sql import functions as fn
 
     frames = [_read_side(options, side, run) for side in (expected, options.actual)]
@@ -169,7 +169,8 @@ def _compare(
     tables: list[ReportTable],
     examples: list[tuple[str, str, int, str]],
 ) -> int:
-    """Compares the two sides and adds the results to the report; returns the number of faulty messages."""
+    """Compares `options.actual` with `side`, and adds the results to `facts`, `tables` and `examples`.
+    Returns the number of messages that are missing, duplicated, unknown or out of order."""
     expected, actual, is_ordered = _sides(options, side, run)
     run.on_step(f"reading {side.name}")
     wanted = fingerprints(expected)
@@ -204,7 +205,7 @@ def _count(prints: Mapping[int, Fingerprint]) -> int:
 
 
 def _total(prints: Mapping[int, Fingerprint]) -> tuple[int, ...]:
-    """Returns the sums of fingerprints over all partitions, for sides that may have different partitioning."""
+    """Returns the fingerprints summed over all partitions, to compare sides with different partitioning."""
     return tuple(map(sum, zip(*(each.content for each in prints.values()), strict=True)))
 
 

@@ -4,9 +4,9 @@ First each side is read once into fingerprints: for each partition the number of
 and the sum of their hashes weighted by position. Equal fingerprints mean equal messages in equal order, with an error
 probability of about 2^-60. Nothing is shuffled or stored, so the cost per message is constant.
 
-Only if the fingerprints differ, the differing messages are located: by hash buckets, so that only messages of
-differing buckets are sorted. The order of the other messages is then compared, again by fingerprints; only if it
-differs, all messages are sorted. Spark sorts on disk what does not fit into memory.
+Only if fingerprints differ, the messages are hashed into buckets, and the messages of differing buckets are sorted to
+find those that differ. The order of all other messages is then compared by fingerprints; only if the order differs,
+all messages are sorted. Spark sorts on disk what does not fit into memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PRIME: Final = 2**31 - 1
-"""Modulus of hashes: the product of two hashes fits into 64 bits, and so does the sum of four billion hashes."""
+"""Modulus of hashes. The product of two hashes fits into 64 bits, and so does the sum of four billion hashes."""
 BUCKETS: Final = 4096
 MISMATCHES_MAX: Final = 10_000
-"""Maximum number of mismatched messages that are listed individually, to exclude them when the order is compared."""
+"""Maximum length of `Differences.mismatches`, the list of messages that the comparison of the order leaves out."""
 _INDEX_BITS: Final = 33
 """Number of low bits of monotonically_increasing_id that hold the index of a row in its task."""
 
 
 class Fingerprint(NamedTuple):
-    """The fingerprint of one partition's messages: count, sums of hashes, and sums weighted by position."""
+    """The fingerprint of a partition's messages: count, sums of hashes, and sums of hashes weighted by position."""
 
     rows: int
     sum_high: int
@@ -48,7 +48,7 @@ class Fingerprint(NamedTuple):
 
 
 def join_fingerprints(parts: Sequence[Fingerprint]) -> Fingerprint:
-    """Joins the fingerprints of consecutive parts of one partition, each with positions from 0.
+    """Joins the fingerprints of consecutive parts of one partition. In each part, message positions count from 0.
 
     >>> join_fingerprints([Fingerprint(1, 5, 5, 0, 0, 0, 0), Fingerprint(1, 7, 7, 0, 0, 1, 1)]).order_high
     7
@@ -65,7 +65,7 @@ def join_fingerprints(parts: Sequence[Fingerprint]) -> Fingerprint:
 
 
 def hash_messages(frame: "DataFrame", identity: "Sequence[Column]", key: "Column") -> "DataFrame":
-    """Returns topic, partition and offset of each message with the hashes of its identity and key."""
+    """Returns a row for each message: topic, partition, offset, and the hashes of `identity` and of `key`."""
     from pyspark.sql import functions as fn
 
     return frame.select(
@@ -88,7 +88,7 @@ def identity_columns(*, with_offset: bool) -> "list[Column]":
 
 
 def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
-    """Returns fingerprints by partition. Each task must read rows of one partition in order, if order matters."""
+    """Returns the fingerprint of each partition. To compare order, each task must read one partition in order."""
     from pyspark.sql import functions as fn
 
     high = fn.pmod(fn.shiftrightunsigned("id", 32), fn.lit(PRIME))
@@ -119,7 +119,7 @@ def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
 
 
 def differing_buckets(expected: "DataFrame", actual: "DataFrame") -> list[int]:
-    """Returns the indices of the hash buckets whose contents differ."""
+    """Returns the indices of the hash buckets whose messages differ between the expected and the actual side."""
     sides = [_buckets(expected), _buckets(actual)]
     return sorted(
         bucket for bucket in sides[0].keys() | sides[1].keys() if sides[0].get(bucket) != sides[1].get(bucket)
@@ -137,19 +137,19 @@ def _buckets(frame: "DataFrame") -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """The number of differing messages of each kind, with examples."""
+    """The numbers of missing, doubled and unknown messages, with examples."""
 
     missing: int = 0
     doubled: int = 0
     unknown: int = 0
     examples: Sequence[tuple[str, str, int, str]] = ()
-    """Examples of differing messages: kind, topic-partition, offset and details."""
+    """Examples of differing messages, each as kind of difference, topic-partition, offset and details."""
     mismatches: "Sequence[Mismatch] | None" = ()
-    """All differing messages; None if there are more than MISMATCHES_MAX."""
+    """All messages that differ between the sides; None if there are more than MISMATCHES_MAX."""
 
 
 class Mismatch(NamedTuple):
-    """A message whose number of occurrences differs between the sides, and its first location on each side."""
+    """A message that occurs more often on one side than on the other, with its first location on each side."""
 
     id: int
     source: "Spot | None"
@@ -157,7 +157,7 @@ class Mismatch(NamedTuple):
 
 
 def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -> Differences:
-    """Finds the messages whose number of occurrences differs between the two sides."""
+    """Finds the messages that occur more often on one side than on the other."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as fn
 
@@ -202,12 +202,12 @@ def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -
 
 
 Spot = tuple[str, int, int]
-"""Topic, partition and offset."""
+"""The location of a message: topic, partition and offset."""
 
 
 def is_in_order(expected: "DataFrame", actual: "DataFrame", mismatches: Sequence[Mismatch]) -> bool:
-    """Whether all messages but the mismatches are in the same partitions and order. Of a mismatched message on
-    both sides, only the first occurrence is compared."""
+    """Whether both sides hold the same messages in the same partitions and order, when `mismatches` are left out.
+    Only the first occurrence of a mismatched message that both sides have is compared."""
     kept = [mismatch for mismatch in mismatches if mismatch.source is not None and mismatch.found is not None]
     wanted = _exclude_mismatches(expected, mismatches, {mismatch.id: mismatch.source for mismatch in kept})
     found = _exclude_mismatches(actual, mismatches, {mismatch.id: mismatch.found for mismatch in kept})
@@ -221,7 +221,7 @@ def _order_fingerprints(frame: "DataFrame") -> dict[int, tuple[int, ...]]:
 def _exclude_mismatches(
     frame: "DataFrame", mismatches: Sequence[Mismatch], kept: "Mapping[int, Spot | None]"
 ) -> "DataFrame":
-    """Drops mismatched messages except at the locations in `kept`; without a shuffle, so that rows stay in order."""
+    """Drops mismatched messages, except at the one location that `kept` has for their id. Rows stay in order."""
     from pyspark.sql import functions as fn
 
     rows = [(mismatch.id, *((kept.get(mismatch.id) or (None, None, None))[1:])) for mismatch in mismatches]
@@ -251,7 +251,7 @@ def _union_sides(expected: "DataFrame", actual: "DataFrame") -> "DataFrame":
 def find_reordered(
     expected: "DataFrame", actual: "DataFrame", examples_max: int
 ) -> tuple[int, list[tuple[str, str, int, str]]]:
-    """Returns the number of messages out of order within their key, and examples. Ignores repeated messages."""
+    """Returns the number of messages out of order among those of the same key, and examples. Ignores duplicates."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
@@ -286,7 +286,7 @@ def find_reordered(
 
 
 class SequenceReport(NamedTuple):
-    """The result of checking producer sequence numbers."""
+    """The result of checking the sequence numbers that producers put into messages."""
 
     producers: int
     messages: int
@@ -299,7 +299,7 @@ class SequenceReport(NamedTuple):
 
 
 def check_sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: int) -> SequenceReport:
-    """Checks producers' sequence numbers: gaps and duplicates by producer, order by producer and partition."""
+    """Checks each producer's sequence numbers: for gaps and duplicates overall, for order in each partition."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 

@@ -1,4 +1,4 @@
-"""The list of ready-made pipelines, and the loader that turns a file or a name into a runnable pipeline."""
+"""The list of ready-made pipelines, and the loader of a pipeline from its file or its name."""
 
 import importlib
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from penstock.spark.session import SparkMissing
 
 NAMES: Final = ("sql", "archive", "replay", "audit", "insights", "mirror", "redrive")
 _KIND: Final = "pipeline"
-"""The key of a pipeline file that names the pipeline."""
+"""The key in a pipeline file whose value is the name of the ready-made pipeline to run."""
 
 
 class NoSuchPipeline(InvalidConfig):
-    """The target is neither a file nor the name of a pipeline."""
+    """The text that should name a pipeline is neither a file nor the name of a ready-made pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class LoadedPipeline:
     pipeline: Pipeline[Any]
     options: CommonOptions
     base: Path
-    """The folder that relative paths refer to: the current directory."""
+    """The folder against which relative paths in the options are resolved: the current directory."""
 
 
 def find(name: str) -> Pipeline[Any]:
-    """Returns the ready-made pipeline of this name. Imports only its module, not Spark."""
+    """Returns the ready-made pipeline of this name. Imports only the module of that pipeline, and not Spark."""
     if name not in NAMES:
         raise NoSuchPipeline(f"there is no pipeline {name!r}; {suggest(name, NAMES)}, or a file ending in .yaml")
     try:
@@ -57,10 +57,8 @@ def is_file(target: str) -> bool:
 
 
 def load(target: str, settings: Sequence[tuple[str, str]] = (), bootstrap: str | None = None) -> LoadedPipeline:
-    """Loads a file or a named pipeline, and sets command-line options. Raises PipelineInvalid with all problems.
-
-    `bootstrap` is used if the file names no brokers.
-    """
+    """Loads a pipeline from a file or by name; `settings` are options that override the file's. `bootstrap` is
+    used if the file names no brokers. Raises PipelineInvalid with all problems of the options."""
     if is_file(target):
         table = read_file(Path(target))
         name = Path(target).stem
@@ -101,7 +99,7 @@ def check_statements(loaded: LoadedPipeline) -> list[Problem]:
 
 
 def check_clusters(loaded: LoadedPipeline) -> None:
-    """Raises PipelineInvalid if brokers do not answer, or required topics or groups are missing."""
+    """Raises PipelineInvalid if brokers do not answer, or if topics or groups that the pipeline needs are missing."""
     problems = find_problems(loaded.pipeline.needs(loaded.options))
     if problems:
         raise PipelineInvalid(problems)

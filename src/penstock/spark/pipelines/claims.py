@@ -1,8 +1,8 @@
 """Claims dead letters for a redrive, so that each is sent back exactly once even if the driver dies.
 
-Each round has a unique name, under which it claims messages, and which is also the query id of its write. So the
-claims of a dead driver show how to recover: closing its query decides whether its messages were sent; then the claims
-are either finished or undone. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
+Each redrive round claims messages under its unique name, which is also the query id of its transactional write. So
+the claims of a dead driver name its query. Closing that query tells whether the messages were sent: if so, they are
+deleted, else released. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
 """
 
 import uuid
@@ -30,9 +30,9 @@ from penstock.spark.pipelines.clusters import run_with_client
 from penstock.spark.pipelines.dead_letters import OpenRanges
 
 ROUND_PREFIX: Final = "redrive-"
-"""Prefix of the names of redrive rounds, by which their claims are recognised."""
+"""Prefix of the names of all redrive rounds. A claim under such a name belongs to a redrive."""
 ONLY_BATCH: Final = 0
-"""The batch id of a round's query, which writes once."""
+"""The batch id under which a redrive round writes its messages: each round writes only one batch."""
 NEVER: Final = 1 << 62
 
 
@@ -42,7 +42,7 @@ class NoDeadLetters(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    """The dead letters of a queue, or of a dead-letter topic with the share group that tracks which are finished."""
+    """A dead-letter queue, or a dead-letter topic with the share group that tracks finished dead letters."""
 
     bootstrap: str
     group: str
@@ -54,12 +54,12 @@ class DeadLetters:
 
 
 class Recovered(NamedTuple):
-    """Counts of dead letters whose claims, left by dead drivers, were recovered."""
+    """Numbers of dead letters that dead drivers had claimed, by what recovery did with them."""
 
     finished: int = 0
-    """Number of dead letters that had been sent back, and are deleted now."""
+    """Number of dead letters that had been sent back, and that recovery has deleted."""
     returned: int = 0
-    """Number of dead letters that had been claimed but not sent, and are released."""
+    """Number of dead letters that had been claimed but not sent back, and that recovery has released."""
     lost: int = 0
     """Number of dead letters that had been sent back, but could not be deleted: another consumer received them."""
 
@@ -67,7 +67,7 @@ class Recovered(NamedTuple):
 class Deleted(NamedTuple):
     done: int
     lost: int
-    """Number of dead letters that were sent back, but received by another consumer after the claim had expired."""
+    """Number of dead letters sent back but not deleted: another consumer received them after the claim expired."""
 
 
 def open_queue(bootstrap: str, name: str) -> DeadLetters:
@@ -90,7 +90,7 @@ def open_queue(bootstrap: str, name: str) -> DeadLetters:
 
 
 def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> DeadLetters:
-    """Opens a share group's dead-letter topic. With `prepare`, creates the share group that tracks it, if missing."""
+    """Opens a dead-letter topic. If `prepare`, creates the share group that tracks finished dead letters."""
 
     async def work(client: KafkaClient) -> DeadLetters:
         topic = await Admin(client).topic(name)
@@ -118,7 +118,7 @@ async def _queue(client: KafkaClient, name: str) -> QueueLocation:
 
 
 def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
-    """Returns the topic of each queue by queue name, without queues that do not exist."""
+    """Returns the topic that stores each queue's messages, by queue name. Omits queues that do not exist."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         found = {}
@@ -134,7 +134,7 @@ def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
 
 
 def find_topics(bootstrap: str, names: Iterable[str]) -> dict[str, str]:
-    """Returns the topics that exist as a mapping from name to name, like `find_queue_topics`."""
+    """Returns a mapping of each existing topic to itself: the counterpart of `find_queue_topics` for topics."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         known = {topic.name for topic in await Admin(client).topics()}
@@ -148,10 +148,8 @@ def _claims(client: KafkaClient, dlq: DeadLetters) -> Claims:
 
 
 def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
-    """Finishes or undoes the claims of rounds whose name begins with `rounds`; by default of all rounds.
-
-    A driver that still runs such a round fails: its round is closed, so its messages are not sent.
-    """
+    """Ends the claims of rounds whose name begins with `rounds`: deletes messages that were sent, releases others.
+    Closes these rounds first, so a driver that still runs one of them fails without sending its messages."""
 
     async def work(client: KafkaClient) -> Recovered:
         claims = _claims(client, dlq)
@@ -177,7 +175,7 @@ def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
 
 
 def surveys(dlq: DeadLetters) -> dict[int, Survey]:
-    """Returns the survey (ranges of unfinished messages) of each partition."""
+    """Returns the survey of each partition: its unfinished messages, as offset ranges with delivery counts."""
 
     async def work(client: KafkaClient) -> dict[int, Survey]:
         claims = _claims(client, dlq)
@@ -187,7 +185,7 @@ def surveys(dlq: DeadLetters) -> dict[int, Survey]:
 
 
 def open_ranges(survey: Survey) -> OpenRanges:
-    """Converts a survey into offset ranges for use in Spark tasks."""
+    """Converts a survey into the form in which Spark tasks look up offsets."""
     delivery_ranges = survey.delivery_ranges
     return OpenRanges(
         firsts=[delivery_range.first for delivery_range in delivery_ranges],
@@ -226,7 +224,7 @@ class Round:
         }
 
     def claim(self, wanted: Mapping[int, Iterable[int]]) -> None:
-        """Claims the messages (offsets by partition) that are still available; skips the others."""
+        """Claims the messages in `wanted` (offsets by partition); skips messages that are no longer available."""
 
         async def work(client: KafkaClient) -> None:
             claims = _claims(client, self._box)
@@ -240,10 +238,8 @@ class Round:
         self._has_claimed = True
 
     def close(self) -> Deleted | None:
-        """Deletes the messages sent back and returns counts. If nothing was sent, undoes the claims, returns None.
-
-        A round stays closed, because its Spark tasks may still run.
-        """
+        """Deletes the round's messages and returns counts, if they were sent; else releases them and returns None.
+        No Spark task can write for a closed round, even if the task still runs."""
 
         async def work(client: KafkaClient) -> Deleted | None:
             if await close_query(client, query=self.name) != ONLY_BATCH:
@@ -262,5 +258,5 @@ class Round:
 
     @property
     def _claimed_nothing(self) -> bool:
-        """Whether all claims of the round were tried and none succeeded."""
+        """Whether `claim` was called, but none of the wanted messages was still available."""
         return self._has_claimed and not self.taken

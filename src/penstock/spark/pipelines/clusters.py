@@ -1,4 +1,4 @@
-"""Admin requests of pipelines to clusters: topics, offset ranges, trimming, and checks before Spark starts."""
+"""Requests of pipelines to Kafka clusters: topics, offset ranges, trimming, and checks before Spark starts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ _CLIENT_SETTINGS: Final = ClientSettings(retry_for_s=10.0)
 
 
 def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
-    """Runs `work` with a new client on a new event loop."""
+    """Runs `work` with a new, connected client on a new event loop, and returns its result."""
 
     async def connected() -> T:
         async with KafkaClient(bootstrap, settings=_CLIENT_SETTINGS, rng=Random()) as client:
@@ -34,7 +34,7 @@ def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]])
 
 
 def find_problems(needs: Iterable[Need]) -> list[Problem]:
-    """Returns a problem for each broker that does not answer, and each missing topic or consumer group."""
+    """Returns a problem for each unreachable cluster, and for each missing topic or consumer group, among `needs`."""
     problems: list[Problem] = []
     known: dict[str, list[TopicInfo]] = {}
     unreachable: set[str] = set()
@@ -112,7 +112,7 @@ def held_ranges(bootstrap: str, names: Iterable[str]) -> dict[TopicPartition, Lo
 
 
 def trim(bootstrap: str, before: Mapping[TopicPartition, int]) -> None:
-    """Deletes records before the given offsets; skips partitions whose log already starts later."""
+    """Deletes the records before the given offset of each partition; skips partitions that start there or later."""
 
     async def work(client: KafkaClient) -> None:
         held = await log_ranges(client, list(before))
@@ -139,7 +139,7 @@ def create_topic(bootstrap: str, name: str, partitions: int, configs: Mapping[st
 
 
 def topic_configs(bootstrap: str, name: str) -> dict[str, str]:
-    """Returns the settings of a topic that override the defaults."""
+    """Returns the settings that were set on the topic itself, without settings that have the broker's default."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         entries = await Admin(client).configs(name)

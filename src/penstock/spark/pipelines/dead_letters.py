@@ -27,7 +27,7 @@ VALUE: Final = "value"
 KEY: Final = "key"
 ATTRIBUTES: Final = "attributes"
 FIXABLE: Final = (VALUE, KEY, ATTRIBUTES)
-"""Columns of a dead letter that a fix may replace."""
+"""Names of the columns of a dead letter that the redrive option `fix` can replace."""
 COLUMNS: Final = (
     *FIXABLE,
     "source",
@@ -38,12 +38,12 @@ COLUMNS: Final = (
     "partition",
     "offset",
 )
-"""Columns of a dead letter for SQL; with a JSON schema there is also `json`."""
+"""Names of the columns of a dead letter that SQL can use; with a JSON schema, there is also a column `json`."""
 CAUSE: Final = (
     "coalesce(attributes['error'], attributes['exception'], attributes['reason'],"
     " concat('received ', receive_count, ' times'))"
 )
-"""SQL by which dead letters are grouped by default: the error in their attributes, or else their receive count."""
+"""SQL expression by which the report groups dead letters by default: the error attribute, else the receive count."""
 
 _NO_HEADERS: Final = "cast(array() AS array<struct<key: string, value: binary>>)"
 
@@ -55,14 +55,14 @@ class OpenRanges:
     firsts: Sequence[int]
     lasts: Sequence[int]
     counts: Sequence[int]
-    """The delivery count of each range."""
+    """The delivery count that all messages of a range have, for each range."""
     are_available: Sequence[bool]
     """Whether the messages of each range are available, that is, not in flight."""
     undelivered_from: int
-    """The offset from which on all messages are unfinished and were never delivered."""
+    """The offset from which on all messages are unfinished and have never been delivered."""
 
     def find(self, offset: int) -> tuple[int, bool] | None:
-        """Returns an offset's delivery count and whether it is available; None if its message is finished.
+        """Returns the delivery count of the message at an offset and whether it is available; None if it is finished.
 
         >>> OpenRanges(firsts=[3], lasts=[5], counts=[2], are_available=[True], undelivered_from=9).find(4)
         (2, True)
@@ -76,7 +76,7 @@ class OpenRanges:
 
 
 class OpenFilter:
-    """Drops rows of finished messages; adds `_count` (deliveries) and `_free` (not in flight). Runs in tasks."""
+    """Drops rows of finished messages, in Spark tasks; adds `_count` (deliveries) and `_free` (not in flight)."""
 
     def __init__(self, spans: Mapping[int, OpenRanges]) -> None:
         self._spans: Final = dict(spans)
@@ -101,7 +101,7 @@ class OpenFilter:
 
 
 def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame":
-    """Returns the rows of unfinished messages with `_count` and `_free`, in the same order and the same tasks."""
+    """Returns the rows of `raw` whose messages are unfinished, in order, with the columns that OpenFilter adds."""
     from pyspark.sql.types import BooleanType, IntegerType, StructType
 
     schema = StructType([*raw.schema.fields]).add("_count", IntegerType()).add("_free", BooleanType())
@@ -109,7 +109,7 @@ def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame
 
 
 def parse_letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = None) -> "DataFrame":
-    """Adds the SQL columns to dead letters; their raw bytes stay in other columns (`_key`, `_value`, …)."""
+    """Returns dead letters with the columns for SQL; the raw bytes are in `_key`, `_value` and `_headers`."""
     from pyspark.sql import functions as fn
 
     found = rows.selectExpr(
@@ -132,7 +132,7 @@ def parse_letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | No
 
 
 def _attributes() -> "Column":
-    """Returns the user's headers as a map: the last of a repeated name wins, values that are not UTF-8 are null."""
+    """Returns the user's headers as a map. The last of equal names wins; values that are not UTF-8 are null."""
     from pyspark.sql import functions as fn
 
     return fn.expr(
@@ -145,7 +145,7 @@ def _attributes() -> "Column":
 
 
 def _header_text(name: str) -> str:
-    """Returns SQL for the text of a header, which is null if the header is missing."""
+    """Returns an SQL expression for the text of a header. The expression is null if the header is missing."""
     return f"cast(try_element_at(filter(_headers, h -> h.key = '{name}'), -1).value AS string)"
 
 
@@ -176,9 +176,9 @@ def _share_columns() -> "dict[str, Column]":
 def to_messages(
     found: "DataFrame", topics: Mapping[str, str], to: str | None, fix: Mapping[str, str], *, keeps_partition: bool
 ) -> "DataFrame":
-    """Converts dead letters to messages: topic, partition, key, value and headers.
+    """Converts dead letters to messages, with the SQL expressions `fix` applied.
 
-    `topics`: the topic of each source, unless all messages are sent `to` one topic.
+    Each is sent to the topic `to`, or, if that is None, to the topic of its source (`topics`).
     """
     from pyspark.sql import functions as fn
 
@@ -201,7 +201,7 @@ def to_messages(
 
 
 def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
-    """Returns a column with the fixed value; if there is no fix or the fix yields null, with the original bytes."""
+    """Returns the message column `name`: the fixed value, or the original bytes if the fix is missing or null."""
     from pyspark.sql import functions as fn
 
     old = fn.col(f"_{name}")
@@ -209,9 +209,9 @@ def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
 
 
 def _message_headers(are_fixed: bool) -> str:
-    """Returns SQL for the headers of a redriven message, the same as brokers write in a redrive.
+    """Returns an SQL expression for the headers of a redriven message, as brokers write them in a redrive.
 
-    The message keeps its id and sent time; its receive count is reset.
+    The message keeps its id and sent time; its receive count is reset. `are_fixed`: the attributes are replaced, too.
     """
     gone = ", ".join(f"'{name}'" for name in (SOURCE_ARN, RECEIVE_COUNT, DELAY_MS))
     kept = f"filter(_headers, h -> h.key NOT IN ({gone}) AND NOT startswith(h.key, '{DLQ_PREFIX}'))"
@@ -223,7 +223,7 @@ def _message_headers(are_fixed: bool) -> str:
 
 
 def _replace_attributes(kept: str) -> str:
-    """Returns SQL for headers with new attributes. Unchanged attributes keep their bytes."""
+    """Returns SQL that replaces attributes in `kept`, SQL for the headers. Unchanged attributes keep their bytes."""
     new = f"coalesce(_new_{ATTRIBUTES}, {ATTRIBUTES})"
     is_own = f"startswith(h.key, '{OWN_PREFIX}')"
     is_same = f"try_element_at({new}, h.key) <=> try_element_at({ATTRIBUTES}, h.key)"

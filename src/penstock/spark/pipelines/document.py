@@ -1,4 +1,4 @@
-"""Parses pipeline files (YAML) into values that know their line."""
+"""Parses pipeline files (YAML) into values that have a location: file, line and column."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _PREFIX: Final = "tag:yaml.org,2002:"
 
 
 class Location(NamedTuple):
-    """The location of a value in a file or on the command line."""
+    """The location of a value: file, line and column, or an option of the command line."""
 
     file: str
     line: int = 0
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class PipelineInvalid(InvalidConfig):
-    """A pipeline has invalid options. Contains all problems, sorted by line."""
+    """A pipeline has invalid options. The error contains all problems, sorted by line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Final = tuple(sorted(problems, key=lambda problem: problem.location[1:]))
@@ -71,7 +71,7 @@ Value = Scalar | Sequence | Table
 
 
 def read_file(path: Path) -> Table:
-    """Parses a pipeline file. Raises PipelineInvalid, which names the line."""
+    """Parses a pipeline file. Raises PipelineInvalid, with the line, if the file is not valid."""
     location = Location(str(path))
     try:
         size = path.stat().st_size
@@ -85,7 +85,7 @@ def read_file(path: Path) -> Table:
 
 
 def read_text(text: str, file: str) -> Table:
-    """Parses YAML; `file` is named in the locations of values.
+    """Parses the YAML text of a pipeline. `file` is the file name for the locations of values.
 
     >>> read_text("name: totals", "totals.yaml").entries["name"].text
     'totals'
@@ -128,7 +128,7 @@ def _convert(node: yaml.Node, file: str) -> Value:
 
 
 def with_option(table: Table, path: str, text: str) -> Table:
-    """Returns the document with one value set, as by the command-line option `sink.topic=totals`.
+    """Returns a copy of the table in which the value at `path`, such as `sink.topic`, is set to `text`.
 
     A text that begins with `[` or `{` is parsed as YAML.
     """
@@ -156,7 +156,7 @@ def _set(table: Table, names: list[str], value: Value) -> Table:
 
 
 def _moved(value: Value, location: Location) -> Value:
-    """Returns the value, and all values in it, with another location."""
+    """Returns a copy of the value in which it and all values inside it have this location."""
     match value:
         case Scalar():
             return Scalar(location, value.text, value.kind)
@@ -168,7 +168,7 @@ def _moved(value: Value, location: Location) -> Value:
 
 
 def suggest(word: str, words: Iterable[str]) -> str:
-    """Returns advice for error messages: the closest match and all choices.
+    """Returns advice for an unknown word: the closest of `words`, and the list of them.
 
     >>> suggest("topik", ["topic", "path"])
     "did you mean 'topic'? possible are path, topic"

@@ -92,13 +92,13 @@ _WRAPPERS: Final = (
 
 
 def explain(error: BaseException, log: Path | None = None) -> PipelineFailed:
-    """Returns an error that summarizes `error` in one sentence and names the path of the log."""
+    """Returns an error whose message is one sentence about `error`, followed by the path of the log."""
     where = f"; {log} has the details" if log else ""
     return PipelineFailed(summarize_failure(_error_text(error)) + where)
 
 
 def summarize_failure(said: str) -> str:
-    """Returns the cause and remedy of Spark's error message.
+    """Returns one sentence with the cause and remedy of a failure, given Spark's error message.
 
     >>> summarize_failure("[TABLE_OR_VIEW_NOT_FOUND] The table or view `order` cannot be found. Verify ...")
     'the SQL names a table order that is none of the sources; add it to sources, or use one of their names'
@@ -139,6 +139,6 @@ def _error_text(error: BaseException) -> str:
 
 
 def _heading(error: BaseException) -> str:
-    """Returns the type name of a Python error; empty for Spark's errors, whose messages need none."""
+    """Returns the type name of a Python error as a prefix for its message; an empty string for an error of Spark."""
     module = type(error).__module__
     return "" if module.startswith(("pyspark", "py4j")) else f"\n{type(error).__name__}: "

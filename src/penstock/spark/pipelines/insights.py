@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 STEPS_MS: Final = (100, 1000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000)
-"""Possible distances, in milliseconds, between the points of a plot; the first with few enough points is used."""
+"""Possible time intervals between the points of a plot, in milliseconds, in ascending order."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 KEYS_SHOWN: Final = 10
 SAMPLE_S: Final = 1.0
 
 
 class NoMessages(PenstockError):
-    """The topics have no matching messages."""
+    """The topics have no messages in the requested period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _quantiles(column: str) -> "Column":
 
 
 def step_for(span_ms: int, points: int) -> int:
-    """Returns the milliseconds between the points of a plot.
+    """Returns the shortest interval, in milliseconds, with at most about `points` intervals in `span_ms`.
 
     >>> step_for(span_ms=90_000, points=120)
     1000
@@ -197,7 +197,7 @@ def _sample_lags(options: InsightsOptions, run: Run) -> list[LagSample]:
 
 
 async def _measure_lags(client: KafkaClient, options: InsightsOptions) -> LagSample:
-    """Returns the lag of each consumer group: the number of messages of these topics that it has not read yet."""
+    """Returns each consumer group's lag: the number of messages in the topics after its committed offsets."""
     partitions = [part for name in options.topics for part in (await client.topic(name)).tps]
     ends = await list_offsets(client, partitions, When.LATEST)
     begins = await list_offsets(client, partitions, When.EARLIEST)
@@ -296,7 +296,7 @@ def _page(options: InsightsOptions, found: Findings, tables: Sequence[ReportTabl
 
 
 def _time_grid(found: Findings) -> list[int]:
-    """Returns the times of all points of a plot, in milliseconds, including points without messages."""
+    """Returns the times of all points of a plot, in milliseconds since 1970, including points without messages."""
     times = [int(str(row["at_ms"])) for row in found.times]
     return list(range(min(times), max(times) + found.step_ms, found.step_ms))
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SECONDS_MAX: Final = 100_000_000_000
-"""The largest number that is read as seconds (the year 5138); larger numbers are milliseconds."""
+"""The largest number that is read as seconds since 1970 (the year 5138). Larger numbers are read as milliseconds."""
 
 
 def from_json(value: "Column", fields: "StructType", options: "Mapping[str, str]") -> "Column":

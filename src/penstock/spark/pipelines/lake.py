@@ -26,30 +26,30 @@ PRIVATE_FOLDER: Final = "_penstock"
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 FORMATS: Final = ("delta", "parquet")
 SMALL_SHARE: Final = 2
-"""Divisor: a file smaller than the target size divided by this number is compacted."""
+"""Divisor: a file smaller than the target size divided by this number is merged with other small files."""
 
 
 class LakeMismatch(PenstockError):
-    """The data does not fit the existing table, or another writer has changed it."""
+    """The data does not fit the existing table, or another writer is writing to the table."""
 
 
 class LakeMissing(PenstockError):
-    """The lake table does not exist, or the library to read it is missing."""
+    """The lake table does not exist, or the library that reads its format is not installed."""
 
 
 class DataFile(NamedTuple):
-    """A staged Parquet file of a batch."""
+    """A Parquet file that a batch has written to the staging folder."""
 
     staged: Path
     name: str
-    """Path of the file in the table's folder."""
+    """Path that the file has after the commit, relative to the table's folder."""
     partition: Mapping[str, str | None]
     rows: int
     size_bytes: int
 
 
 class Added(NamedTuple):
-    """Number of files, rows and bytes that a commit has added."""
+    """The numbers of files, rows and bytes that a commit adds to a table."""
 
     files: int
     rows: int
@@ -57,36 +57,36 @@ class Added(NamedTuple):
 
 
 class Lake(ABC):
-    """A table in a folder that the driver and all executors can access."""
+    """A table of Parquet files in a folder that the driver and all executors can access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
 
     @abstractmethod
     def prepare(self, schema: "StructType", partition_by: Sequence[str]) -> None:
-        """Creates the table, or adds new columns to it. Raises LakeMismatch for other schema changes."""
+        """Creates the table, or adds new columns to it. Raises LakeMismatch if the schema differs otherwise."""
 
     @abstractmethod
     def marks(self, names: Sequence[str]) -> dict[str, int]:
-        """Returns the values of these marks by name, without marks that do not exist."""
+        """Returns the value of each of these marks, by name. Omits marks that do not exist."""
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], marks: Mapping[str, int], before: Mapping[str, int]) -> None:
-        """Adds the files and sets the marks atomically.
+        """Adds the files to the table and sets the marks to their new values, atomically.
 
-        `before`: the marks as the writer read them. Raises LakeMismatch if another writer has changed them.
+        `before`: the old values, as read by the writer. Raises LakeMismatch if another writer has changed them.
         """
 
     @abstractmethod
     def compact(self, target_bytes: int) -> int:
-        """Merges small files; returns by how much the number of files has decreased."""
+        """Merges small files into files of about `target_bytes`. Returns how many fewer files there are."""
 
     @abstractmethod
     def read(self, spark: "SparkSession") -> "DataFrame":
         """Returns the current content of the table."""
 
     def write(self, batch: "DataFrame", partition_by: Sequence[str]) -> list[DataFile]:
-        """Writes a batch to the staging folder and returns its files; `commit` makes them visible."""
+        """Writes a batch to the staging folder and returns the files. Readers see them only after `commit`."""
         # Standard Parquet timestamps, not INT96: other readers and `compact` use these files too.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         staging = self.folder / PRIVATE_FOLDER / "staging" / uuid.uuid4().hex
@@ -118,7 +118,7 @@ def _find_staged(staging: Path) -> Iterator[DataFile]:
 
 
 def partition_values(parts: Sequence[str]) -> dict[str, str | None]:
-    """Parses the names of partition folders.
+    """Parses the names of partition folders into column values.
 
     >>> partition_values(["topic=orders", "date=2026-01-31"])
     {'topic': 'orders', 'date': '2026-01-31'}
@@ -135,9 +135,9 @@ def count_added(files: Sequence[DataFile]) -> Added:
 
 
 def end_offsets(file: DataFile) -> dict[int, int]:
-    """Returns the end offset of each Kafka partition that has rows in a file.
+    """Returns, for each Kafka partition with rows in a file, the offset after its last row.
 
-    Reads only the Parquet footer if all rows are of one partition, as usual; otherwise reads two whole columns.
+    Reads only the Parquet footer if each row group has rows of one partition; otherwise reads two whole columns.
     """
     import pyarrow.parquet as pq
 
@@ -165,7 +165,7 @@ def _ends_by_rows(path: Path) -> dict[int, int]:
 
 
 def missing_columns(there: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> list[dict[str, Any]]:
-    """Returns the columns (Spark's JSON) that a table lacks. Raises LakeMismatch if a column has another type."""
+    """Returns the columns of schema `new` that schema `there` lacks. Raises LakeMismatch if a type differs."""
     known = {column["name"]: column for column in there["fields"]}
     lacking = []
     for column in new["fields"]:
@@ -181,7 +181,7 @@ def missing_columns(there: Mapping[str, Any], new: Mapping[str, Any], where: Pat
 
 
 def _comparable(kind: Any) -> Any:
-    """Returns a type of Spark's JSON schema without nullability and metadata."""
+    """Returns a data type, in the form of Spark's JSON schema, without nullability and metadata."""
     if isinstance(kind, dict):
         return {key: _comparable(value) for key, value in kind.items() if key not in _IGNORED_KEYS}
     return [_comparable(item) for item in kind] if isinstance(kind, list) else kind
@@ -195,13 +195,13 @@ def _short(kind: Any) -> str:
 
 
 def check_marks(there: Mapping[str, int], before: Mapping[str, int], moved: Mapping[str, int], folder: Path) -> None:
-    """Raises LakeMismatch if another writer has changed one of the marks in `moved` since they were read."""
+    """Raises LakeMismatch if the current value (`there`) of a mark in `moved` is not the value read `before`."""
     if any(there.get(name) != before.get(name) for name in moved):
         raise LakeMismatch(f"another writer is writing to {folder}; stop one of the two")
 
 
 def replace_synced(path: Path, text: str) -> None:
-    """Replaces a file atomically and durably (fsync)."""
+    """Replaces the content of a file by `text`, atomically and durably (fsync)."""
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with fresh.open("w") as file:
         file.write(text)

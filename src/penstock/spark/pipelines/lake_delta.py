@@ -1,4 +1,4 @@
-"""A Delta table as lake: commits through the Delta log, marks as application transactions."""
+"""A lake in Delta format: batches are commits of the Delta log, marks are versions of application transactions."""
 
 import json
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeltaLake(Lake):
-    """A lake in Delta format. Spark writes the Parquet files and deltalake commits them, without Maven packages."""
+    """A lake in Delta format. Spark writes Parquet files; the library deltalake commits them to the Delta log."""
 
     def __init__(self, folder: Path) -> None:
         if find_spec("deltalake") is None:
@@ -117,7 +117,7 @@ def _marks(table: "DeltaTable", names: Sequence[str]) -> dict[str, int]:
 
 
 def _stats(path: Path) -> dict[str, Any]:
-    """Returns the statistics of a file for data skipping: row count, and ranges of integer columns."""
+    """Returns a file's statistics for data skipping: row count, minimum and maximum of integer columns."""
     metadata = pq.read_metadata(path)
     least: dict[str, int] = {}
     most: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Opens a lake table by its format, or by the files in its folder."""
+"""Opens a lake table, in a given format or in the format that the files in its folder show."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from penstock.spark.pipelines.lake import PRIVATE_FOLDER, Lake, LakeMissing
 
 
 def open_lake(folder: Path, kind: str) -> Lake:
-    """Returns a table in one of the FORMATS. The table need not exist yet."""
+    """Returns the table in `folder`, with the format `kind` (one of FORMATS). The table need not exist yet."""
     if kind == "delta":
         from penstock.spark.pipelines.lake_delta import DeltaLake
 
@@ -17,7 +17,7 @@ def open_lake(folder: Path, kind: str) -> Lake:
 
 
 def find_lake(folder: Path) -> Lake:
-    """Returns the existing table in a folder. Raises LakeMissing if there is none."""
+    """Returns the existing table in a folder, whatever its format. Raises LakeMissing if there is none."""
     if (folder / "_delta_log").is_dir():
         return open_lake(folder, "delta")
     if (folder / PRIVATE_FOLDER / "state.json").is_file():

@@ -1,8 +1,8 @@
 """A lake of plain Parquet files that any reader can use, with a small commit log.
 
 A commit is a file that lists staged files to move, files to remove, and the new marks. The batch is committed once
-this file exists; applying it is repeated until it succeeds. A concurrent reader may miss files for a moment, or see
-small files beside the file they were merged into; it never sees an uncommitted batch.
+this file exists; if moving the files is interrupted, the next use of the lake repeats it. A concurrent reader may
+miss files for a moment, or see small files beside the merged file; it never sees an uncommitted batch.
 """
 
 import json
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _COMMITS_KEPT: Final = 100
-"""Number of applied commits that are kept for inspection."""
+"""Number of applied commit files that are kept for inspection; older commit files are deleted."""
 
 
 class ParquetLake(Lake):
-    """A lake of Parquet files. The state after the last commit is in `_penstock/state.json`."""
+    """A lake of Parquet files. Its schema, marks and last commit number are in `_penstock/state.json`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -117,14 +117,14 @@ class ParquetLake(Lake):
         self._apply(state, number, commit)
 
     def _recover_state(self) -> dict[str, Any]:
-        """Returns the state after the last commit; applies that commit first if it was interrupted."""
+        """Returns the state after the last commit. Completes that commit first if it was interrupted."""
         state = self._load_state()
         while (path := self._commits / f"{state['applied'] + 1:020}.json").is_file():
             self._apply(state, state["applied"] + 1, json.loads(path.read_text()))
         return state
 
     def _load_state(self) -> dict[str, Any]:
-        """Returns the state on disk, for readers: without applying an interrupted commit."""
+        """Returns the state as stored on disk. Does not complete an interrupted commit: readers must not write."""
         if not self._file.is_file():
             raise LakeMissing(f"there is no table in {self.folder}")
         state: dict[str, Any] = json.loads(self._file.read_text())
@@ -147,7 +147,7 @@ class ParquetLake(Lake):
 
 
 def _group_files(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
-    """Returns groups of files of one folder to merge: at least two files each, of about the target size in total."""
+    """Returns groups of files to merge; each has at least two files and about `target_bytes` in total."""
     groups: list[list[Path]] = [[]]
     filled = 0
     for path in paths:
@@ -161,7 +161,7 @@ def _group_files(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
 
 
 def _merge(paths: Sequence[Path], target: Path) -> None:
-    """Merges files into one, row group by row group, with only one row group in memory."""
+    """Merges Parquet files into one file. Holds only one row group at a time in memory."""
     files = [pq.ParquetFile(path) for path in paths]
     try:
         schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
@@ -176,7 +176,7 @@ def _merge(paths: Sequence[Path], target: Path) -> None:
 
 
 def _add_missing_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the table with the columns of `schema` that it lacks, filled with nulls."""
+    """Returns the table with all columns of `schema`; columns that the table lacks are filled with nulls."""
     columns = [
         table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema

@@ -44,7 +44,7 @@ def _needs(options: MirrorOptions) -> Iterator[Need]:
 
 
 def _prepare(options: MirrorOptions) -> list[tuple[str, str, int]]:
-    """Creates missing target topics; returns source, target and partition count of each. Raises CannotMirror."""
+    """Creates missing target topics. Returns source, target and partition count of each mirrored topic."""
     here = describe_topics(options.bootstrap, options.topics)
     there = {topic.name: topic for topic in list_topics(options.to)}
     found = []

@@ -27,7 +27,7 @@ from penstock.spark.pipelines.document import (
 
 T = TypeVar("T")
 Reader = Callable[[Value, str, list[Problem]], Any]
-"""A function that parses a value. Arguments: the value, its path, and a list to which it appends problems."""
+"""A function that parses a value. Arguments: the value, its dotted option name, and a list to append problems to."""
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _SECONDS: Final = {"ms": 0.001, "mi": 0.001, "s": 1, "se": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -39,7 +39,7 @@ _COLUMN: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """The locations of the keys of an options table, for later error messages."""
+    """The location of each key in a mapping of options, for error messages about that option."""
 
     keys: Mapping[str, Location]
     table: Location
@@ -49,7 +49,7 @@ class Locations:
 
 
 def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | None = None) -> Any:
-    """Declares a field of an options class; without a default, the option is required."""
+    """Declares a field of an options class that users can set. Without a default, the option is required."""
     metadata = {"reader": reader, "doc": doc, "metavar": metavar or getattr(reader, "metavar", "TEXT")}
     if default is MISSING:
         return field(metadata=metadata)
@@ -59,7 +59,7 @@ def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | N
 
 
 def locations() -> Any:
-    """Declares the field that holds the locations of the keys."""
+    """Declares the field of an options class that holds the location of each option that was set."""
     return field(default=Locations({}, Location("")), repr=False, compare=False)
 
 
@@ -69,7 +69,7 @@ def options_of(kind: type[Any]) -> list[Field[Any]]:
 
 
 def read(kind: type[T], table: Table, extra: tuple[str, ...] = ()) -> T:
-    """Creates an options object from a document; ignores `extra` keys. Raises PipelineInvalid with all problems."""
+    """Parses `table` into an instance of `kind`; ignores `extra` keys. Raises PipelineInvalid with all problems."""
     problems: list[Problem] = []
     made = _read_into(kind, table, "", problems, extra)
     if problems or made is None:
@@ -104,7 +104,7 @@ def _read_into(kind: type[T], table: Table, path: str, problems: list[Problem], 
 
 
 def _reader(metavar: str) -> Callable[[Callable[[Value], Any]], Reader]:
-    """Returns a decorator that turns a parser of one value into a Reader; its ValueError becomes a Problem."""
+    """Returns a decorator that turns a parser of one value into a Reader; a ValueError becomes a Problem."""
 
     def wrap(parse: Callable[[Value], Any]) -> Reader:
         def read_one(value: Value, path: str, problems: list[Problem]) -> Any:
@@ -171,7 +171,7 @@ def choice(*words: str) -> Reader:
 
 @_reader("DURATION")
 def duration(value: Value) -> float:
-    """Parses `500 ms`, `10 seconds` or `2 h` into seconds."""
+    """Parses a duration such as `500 ms`, `10 seconds` or `2 h` into seconds."""
     found = _scalar(value, "a duration").text.strip()
     match = _DURATION.fullmatch(found)
     if match is None:
@@ -183,7 +183,7 @@ def duration(value: Value) -> float:
 
 @_reader("SIZE")
 def size(value: Value) -> int:
-    """Parses `128 MiB` into bytes."""
+    """Parses a size such as `128 MiB` into bytes."""
     found = _scalar(value, "a size").text.strip()
     match = _SIZE.fullmatch(found)
     if match is None:
@@ -256,7 +256,7 @@ def pairs(value: Value) -> dict[str, str]:
 
 @_reader("COLUMN TYPE, …")
 def schema(value: Value) -> str:
-    """Parses a schema: columns in Spark's DDL syntax, or the word `infer`."""
+    """Checks a schema and returns it as text: columns in Spark's DDL syntax, or the word `infer`."""
     found = _scalar(value, "columns with their types").text.strip()
     if found != "infer":
         columns_of(found)
@@ -291,7 +291,7 @@ def columns_of(ddl: str) -> list[str]:
 
 
 def nested(kind: type[Any]) -> Reader:
-    """Returns a reader of a mapping whose keys are the options of `kind`."""
+    """Returns a Reader that parses a mapping into an instance of the options class `kind`."""
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:
         if not isinstance(value, Table):
@@ -306,7 +306,7 @@ def nested(kind: type[Any]) -> Reader:
 
 
 def named(kind: type[Any]) -> Reader:
-    """Returns a reader of a mapping from names to the options of `kind`."""
+    """Returns a Reader that parses a mapping from names to mappings into instances of `kind`, by name."""
     one = nested(kind)
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:

@@ -37,7 +37,7 @@ tr:last-child td{border-bottom:0}footer{color:var(--soft);font-size:13px}
 class Section(NamedTuple):
     title: str
     body: str
-    """HTML of the section; text from outside must be escaped in it."""
+    """The section's content as HTML. It is not escaped again: text from messages must already be escaped."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -29,12 +29,12 @@ O = TypeVar("O", bound="CommonOptions")  # noqa: E741 - the options of one pipel
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 HOME: Final = "penstock-pipelines"
-"""The default folder for checkpoints, inside the current directory."""
+"""Name of the default folder for checkpoints, inside the current directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The options of every pipeline."""
+    """The options that every pipeline has."""
 
     name: str = option(text, "The name of the pipeline; by default that of its file", default="")
     bootstrap: str = option(bootstrap, "Bootstrap brokers; one that answers is enough", default=BOOTSTRAP_DEFAULT)
@@ -57,11 +57,11 @@ class StreamOptions(CommonOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Brokers, topics and consumer groups that must be available before Spark starts."""
+    """What a pipeline requires of a cluster before Spark starts: reachable brokers, topics and consumer groups."""
 
     bootstrap: str
     location: Location
-    """Location of the option that gives the brokers."""
+    """Location of the option that names the brokers, for error messages."""
     topics: Mapping[str, Location] = field(default_factory=dict)
     pattern: str | None = None
     """A regular expression that must match at least one topic."""
@@ -99,18 +99,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The context of a pipeline run: session, folders and callbacks."""
+    """The context of a pipeline run: Spark session, base folder and callbacks."""
 
     spark: "SparkSession"
     once: bool
     """Whether the run ends when all records available at its start are processed."""
     on_batch: Callable[["Batch"], None]
     on_step: Callable[[str], None]
-    """Callback with a description of what the pipeline does now, for pipelines without micro-batches."""
+    """Callback that gets a description of the current step, for pipelines without micro-batches."""
     base: Path
-    """The folder that relative paths refer to."""
+    """The folder against which relative paths in the options are resolved."""
     stopping: Event = field(default_factory=Event)
-    """Event that ends the run early when it is set."""
+    """Event that the caller sets to end the run early."""
 
     def path(self, written_as: str) -> Path:
         return (self.base / written_as).resolve()
@@ -137,8 +137,8 @@ class Pipeline(Generic[O]):
     needs: Callable[[O], Iterable[Need]]
     run: Callable[[O, Run], Report]
     check: Callable[[O], Iterable[Problem]] = _nothing
-    """Function that returns problems with combinations of options."""
+    """Function that returns problems of options that do not fit together."""
     examine: Callable[[O], Iterable[Problem]] = _nothing
-    """Function for `validate` that finds errors that Spark would report, without starting Spark."""
+    """Function that finds, without Spark, errors that Spark would report; for `penstock pipeline validate`."""
     streams: bool = False
-    """Whether the pipeline can run continuously."""
+    """Whether the pipeline can run continuously, as a streaming query."""

@@ -46,7 +46,7 @@ def ticks(most: float, count: int = 4) -> list[float]:
 
 
 def clock(at_ms: int, span_ms: int) -> str:
-    """Formats a time for an axis, as precisely as the time span of the plot requires."""
+    """Formats a time as an axis label, as precisely as the time span of the plot requires."""
     when = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
     if span_ms > 3 * 86_400_000:
         return when.strftime("%d %b")

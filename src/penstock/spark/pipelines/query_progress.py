@@ -17,7 +17,7 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Progress of one micro-batch, or of a trigger without new records (0 rows)."""
+    """Progress of one micro-batch, or (with 0 rows) of a trigger that found no new records."""
 
     number: int
     rows: int
@@ -26,9 +26,9 @@ class Batch:
     lag: int | None
     """Number of messages not read yet at the end of the micro-batch; None if unknown."""
     late_s: float | None
-    """Seconds by which the watermark is behind the clock; None without a watermark."""
+    """Seconds by which the watermark is behind the time of the report; None if there is no watermark."""
     dropped: int
-    """Number of late rows that the watermark dropped."""
+    """Number of rows that were dropped because they were older than the watermark."""
     at_ms: int
 
     def as_json(self) -> dict[str, object]:
@@ -81,7 +81,7 @@ class Totals:
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:
-    """Parses the JSON of Spark's StreamingQueryProgress."""
+    """Converts Spark's StreamingQueryProgress (as parsed JSON) into a Batch."""
     at = _time(progress["timestamp"])
     seconds = progress.get("durationMs", {}).get("triggerExecution", progress.get("batchDuration", 0)) / 1000
     rows = int(progress.get("numInputRows", 0))
@@ -139,7 +139,7 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 def watch(query: "StreamingQuery", on_batch: Callable[[Batch], None], stopping: Event) -> Totals:
     """Follows a streaming query until it ends, and returns the totals. Stops the query when `stopping` is set.
 
-    Raises the query's error as Spark raises it; failures.py explains it.
+    If the query fails, raises Spark's own exception, which failures.py can explain.
     """
     watcher = _ProgressReporter(query, on_batch)
     began_s = time.monotonic()

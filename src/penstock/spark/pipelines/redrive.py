@@ -1,7 +1,7 @@
 """The `redrive` pipeline: filters dead letters, fixes them with SQL and sends them back, exactly once.
 
 Spark reads the topic of a dead-letter queue without receiving messages. Matching dead letters are claimed by offset,
-written in one transaction, and deleted; claims.py explains why each is sent once. Other dead letters stay unchanged.
+written in one transaction per round, and deleted; claims.py explains why each is sent once. Others stay unchanged.
 """
 
 import json
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROUND_ROWS: Final = 10_000
-"""Number of dead letters claimed and sent per round: well below the in-flight limit of a queue."""
+"""Default maximum number of dead letters that a round claims and sends: well below the in-flight limit of a queue."""
 HOLD_S: Final = 12 * 3600.0
-"""How long, in seconds, dead letters stay claimed: the maximum visibility timeout of SQS."""
+"""Default time, in seconds, after which the claim of a dead driver expires: the maximum visibility timeout of SQS."""
 GROUP: Final = "redrive"
 EXAMPLES: Final = 5
 
 
 class CannotRedrive(PenstockError):
-    """The redrive was interrupted by another redrive; its claims were released."""
+    """Another redrive has taken over. The dead letters that this redrive had claimed were released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _read(
     spans: Mapping[int, OpenRanges],
     ends: Mapping[int, tuple[int, int]],
 ) -> "DataFrame":
-    """Reads dead letters of each partition within its first and last (exclusive) offset in `ends`."""
+    """Reads the dead letters in `spans`, in each partition from the start to the end offset (exclusive) in `ends`."""
     chosen = sorted(ends)
     given = {
         "kafka.bootstrap.servers": dlq.bootstrap,
@@ -134,7 +134,7 @@ def _fields(options: RedriveOptions, run: Run, dlq: DeadLetters) -> "StructType 
 
 
 def _examine(options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping[int, Survey]) -> "DataFrame":
-    """Returns all unfinished dead letters, with the column `_match`: whether the redrive selects them."""
+    """Returns all unfinished dead letters, with a column `_match`: whether the option `where` selects the row."""
     from pyspark.sql import functions as fn
 
     ends = {number: (survey.start, survey.end) for number, survey in known.items() if survey.start < survey.end}
@@ -143,7 +143,7 @@ def _examine(options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping
 
 
 def _classify(options: RedriveOptions, frame: "DataFrame") -> "DataFrame":
-    """Returns a cached frame with one small row for each dead letter, without its content."""
+    """Returns a cached frame with position, source, cause and time of each dead letter, but not its content."""
     from pyspark.sql import functions as fn
 
     oldest = "sent_at" if options.queue is not None else "dead_at"
@@ -171,7 +171,8 @@ def _group_causes(classified: "DataFrame") -> list[Cause]:
 
 
 def _sendable_offsets(classified: "DataFrame", sources: Iterable[str] | None) -> dict[int, list[int]]:
-    """Returns by partition the sorted offsets of matching, available dead letters from these sources (None: all)."""
+    """Returns, by partition, the sorted offsets of matching, available dead letters from `sources`.
+    If `sources` is None, dead letters of all sources are included."""
     from pyspark.sql import functions as fn
 
     chosen = classified.where(fn.col("_match") & fn.col("_free"))
@@ -185,7 +186,7 @@ def _sendable_offsets(classified: "DataFrame", sources: Iterable[str] | None) ->
 
 
 def split_rounds(wanted: Mapping[int, Sequence[int]], each: int, limit: int | None) -> Iterator[dict[int, list[int]]]:
-    """Splits offsets, at most `limit`, into rounds of about `each` offsets, in order within each partition.
+    """Splits offsets (at most `limit`, if set) into rounds of about `each`, in order within each partition.
 
     >>> list(split_rounds({0: [1, 2, 5], 1: [4]}, each=2, limit=None))
     [{0: [1], 1: [4]}, {0: [2, 5]}]
@@ -213,7 +214,7 @@ def split_rounds(wanted: Mapping[int, Sequence[int]], each: int, limit: int | No
 def _send_round(
     options: RedriveOptions, run: Run, dlq: DeadLetters, round_: Round, topics: Mapping[str, str], to: str | None
 ) -> None:
-    """Writes the claimed messages of a round in one transaction."""
+    """Writes the dead letters that a round has claimed to their target topics, in one transaction."""
     ends = {number: (ranges[0][0], ranges[-1][1] + 1) for number, ranges in round_.taken.items()}
     frame = _read(options, run, dlq, round_.spans, ends)
     rows = to_messages(frame, topics, to, options.fix, keeps_partition=not dlq.of_queue and to is None)
@@ -282,7 +283,7 @@ def _batch(count: int, rows: int, seconds: float, left: int) -> Batch:
 def _find_targets(
     options: RedriveOptions, dlq: DeadLetters, sources: Iterable[str]
 ) -> tuple[dict[str, str], str | None]:
-    """Returns the target topic of each source, and None; if the option `to` is set, {} and the topic it names."""
+    """Returns (target topic by source, None), or ({}, the topic for all dead letters) if the option `to` is set."""
     if options.to is None:
         found = find_queue_topics(dlq.bootstrap, sources) if dlq.of_queue else find_topics(dlq.bootstrap, sources)
         return found, None
@@ -308,7 +309,7 @@ def _run(options: RedriveOptions, run: Run) -> Report:
 def _examine_and_send(
     options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping[int, Survey], outcome: Outcome
 ) -> None:
-    """Examines the dead letters and, unless it is a dry run, redrives those that match."""
+    """Examines the dead letters and, unless the option `dry_run` is set, redrives those that match."""
     examined = _examine(options, run, dlq, known)
     to_messages(examined, {"": ""}, None, options.fix, keeps_partition=False)  # raises now if a fix is invalid
     classified = _classify(options, examined)
@@ -327,7 +328,7 @@ def _examine_and_send(
 
 
 def _collect_examples(options: RedriveOptions, frame: "DataFrame", outcome: Outcome) -> list[Example]:
-    """Returns the first matching dead letters, before and after the fix."""
+    """Returns the first matching dead letters, each with its value before and after the fix."""
     from pyspark.sql import functions as fn
 
     chosen = frame.where("_match").orderBy("partition", "offset").limit(options.examples)

@@ -14,19 +14,19 @@ NOTHING: Final = Recovered()
 
 
 class Cause(NamedTuple):
-    """A row of the report: counts of dead letters with the same cause and source."""
+    """Counts of the dead letters that have the same cause and the same source."""
 
     cause: str | None
     source: str | None
     letters: int
     matched: int
     free: int
-    """Number of matching dead letters that are not in flight."""
+    """Number of dead letters that match the filter and are not in flight."""
     oldest: object
 
 
 class Example(NamedTuple):
-    """A dead letter before and after the fix."""
+    """The value of a dead letter before and after the fix."""
 
     partition: int
     offset: int
@@ -37,7 +37,7 @@ class Example(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """The counts of a redrive, updated while it runs."""
+    """The counts and examples of a redrive, updated while it runs."""
 
     name: str
     """Name of the dead-letter queue or topic."""
@@ -46,7 +46,7 @@ class Outcome:
     recovered: Recovered = NOTHING
     causes: Sequence[Cause] = ()
     targets: Mapping[str | None, str | None] = field(default_factory=dict)
-    """The target topic of each source; None if the target does not exist."""
+    """The topic to which dead letters of each source are sent back; None if no such topic was found."""
     examples: Sequence[Example] = ()
     sent_back: int = 0
     deleted: int = 0
@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def sendable(self) -> int:
-        """Number of matching dead letters that are not in flight and have a target."""
+        """Number of matching dead letters, at most `limit`, that are not in flight and have a target topic."""
         found = sum(each.free for each in self.causes if self.targets.get(each.source) is not None)
         return found if self.limit is None else min(found, self.limit)
 

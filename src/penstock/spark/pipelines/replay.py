@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OFFSETS_EACH: Final = 1000
-"""Number of offsets per chunk: the list of all chunks must fit into memory, and small chunks keep the rate even."""
+"""Number of offsets per chunk: large enough that all chunks fit in memory, small enough for an even rate."""
 SLICE_S: Final = 2.0
-"""How many seconds the messages of one slice (one write) take at the configured rate."""
+"""Seconds that the messages of one slice (one atomic write) take at the configured rate."""
 
 
 class NothingToReplay(PenstockError):
-    """The archive has no matching messages, or its partitions do not fit the topic."""
+    """The archive has no matching messages, or has messages of partitions that the target topic lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ class ReplayOptions(CommonOptions):
 
 
 class Slice(NamedTuple):
-    """Messages that one write replays: an offset range for each partition."""
+    """The messages that one write replays: an offset range of each partition, and the total number of rows."""
 
     parts: Mapping[tuple[str, int], tuple[int, int]]
     rows: int
 
 
 class Chunk(NamedTuple):
-    """An offset range of one partition with its message count."""
+    """An offset range of one partition, with the number of its messages and its earliest timestamp."""
 
     topic: str
     partition: int
@@ -80,7 +80,7 @@ def plan(chunks: Sequence[Chunk], rows_each: int) -> list[Slice]:
 
 
 def _order_chunks(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Returns the chunks by time, but in offset order within a partition: producers' clocks may be wrong."""
+    """Returns the chunks in time order, but in offset order within a partition: producers' clocks may be wrong."""
     latest: dict[tuple[str, int], int] = {}
     timed = []
     for chunk in sorted(chunks, key=lambda each: (each.topic, each.partition, each.first)):
@@ -108,7 +108,7 @@ def _filter(options: ReplayOptions, frame: "DataFrame") -> "DataFrame":
 
 
 def _time_columns(at_ms: int) -> "tuple[Column, Column]":
-    """Returns a time as a timestamp column and as a date column."""
+    """Returns a time as two columns: a timestamp, and its date as text."""
     from pyspark.sql import functions as fn
 
     bound = fn.timestamp_millis(fn.lit(at_ms))

@@ -28,7 +28,7 @@ def run_loaded(
     on_batch: Callable[[Batch], None],
     on_step: Callable[[str], None],
 ) -> Report:
-    """Runs a pipeline in a new Spark session. Raises a PenstockError that names cause and remedy."""
+    """Runs a pipeline in a new Spark session. Raises a PenstockError with cause and remedy if Spark fails."""
     on_step(f"starting Spark on {master}")
     spark = open_session(loaded.options.name, master=master, ui=ui, conf=loaded.options.spark, log=log)
     from py4j.protocol import Py4JError  # after open_session, which reports a missing PySpark
@@ -55,7 +55,7 @@ def run_in(
 
 
 def run_prepared(loaded: LoadedPipeline, run: Run, *, log: Path | None = None) -> Report:
-    """Runs a pipeline with a given context. The caller may set `run.stopping` to end it early."""
+    """Runs a pipeline in the context `run`. The caller may set `run.stopping` to end the run early."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -72,8 +72,8 @@ def run_prepared(loaded: LoadedPipeline, run: Run, *, log: Path | None = None) -
 def _stop_on_signals(run: Run, *, cancels: bool) -> Iterator[None]:
     """Makes Ctrl-C and SIGTERM stop the pipeline cleanly, so that the report is still written.
 
-    An exception during a call into Java would leave its reply to the next call. So the signal handler only sets a
-    flag; for a pipeline without micro-batches, another thread, with its own connection to Java, cancels the jobs.
+    The signal handler only sets `run.stopping`: an exception during a call would break the connection to Java.
+    If `cancels` (a pipeline without micro-batches), a thread with its own connection also cancels all Spark jobs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

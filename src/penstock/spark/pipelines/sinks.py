@@ -1,4 +1,4 @@
-"""Sinks of pipelines: write results to a topic, a lake or the terminal, and own the checkpoint of a query."""
+"""Writes pipeline results to a topic, a lake or the terminal, and checks which pipeline owns a checkpoint."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN: Final = 20
 COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
-"""Columns of a result that become parts of the messages of a topic."""
+"""Names of result columns that each fill the part of a message with the same name."""
 
 
 class WrongColumns(PenstockError):
@@ -89,7 +89,7 @@ def sink_need(sink: Sink, default: str) -> Need | None:
 
 
 def messages(frame: "DataFrame", sink: Sink) -> "DataFrame":
-    """Converts rows to messages: key and value, and headers and partition if there are such columns."""
+    """Converts rows to keys and values of messages; if `sink.value` is `columns`, also to headers and partitions."""
     from pyspark.sql import functions as fn
 
     there = frame.columns
@@ -118,7 +118,7 @@ def topic_writer_options(sink: Sink, default: str, delivery: str) -> dict[str, s
 
 
 def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> Totals:
-    """Streams rows into a topic until the query ends or is stopped. Returns the totals."""
+    """Streams rows into a topic until the query ends or is stopped. Returns the totals of the query."""
     if sink.create is not None and sink.topic is not None:
         create_topic(sink.bootstrap or options.bootstrap, sink.topic, sink.create)
     given = topic_writer_options(sink, options.bootstrap, options.delivery)
@@ -129,7 +129,7 @@ def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions
 
 
 def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], options: StreamOptions) -> Totals:
-    """Writes micro-batches by idempotent batch writes: Spark has no update mode for Python sinks. Returns totals."""
+    """Streams rows in update mode: each micro-batch is a batch write, as Spark's Python sinks lack this mode."""
     state: dict[str, str] = {}
 
     def add(batch: "DataFrame", number: int) -> None:
@@ -143,7 +143,7 @@ def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], option
 
 
 def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
-    """Writes rows into a topic atomically: all of them, or none."""
+    """Writes all rows of a batch query into a topic; atomically if the delivery option is exactly-once."""
     if sink.create is not None and sink.topic is not None:
         create_topic(sink.bootstrap or options.bootstrap, sink.topic, sink.create)
     writer = messages(frame, sink).write.format("penstock").mode("append")
@@ -151,7 +151,7 @@ def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
 
 
 def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> tuple[Totals, Lake]:
-    """Streams rows into a lake, each micro-batch exactly once. Returns the totals and the lake."""
+    """Streams rows into a lake, each micro-batch exactly once. Returns the totals of the query, and the lake."""
     lake = _prepare_lake(run, frame, sink)
     state: dict[str, str] = {}
 
@@ -170,7 +170,7 @@ def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions)
 
 
 def write_lake(run: Run, frame: "DataFrame", sink: Sink) -> int:
-    """Adds rows to a lake; returns the number of added rows."""
+    """Adds the rows of a batch query to a lake; returns the number of added rows."""
     lake = _prepare_lake(run, frame, sink)
     files = lake.write(frame, sink.partition_by)
     lake.commit(files, {}, {})
@@ -196,7 +196,8 @@ def start(
     on_query_id: Callable[[str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> Totals:
-    """Starts a query, follows it and returns the totals. `on_query_id`: gets the query id before the first batch."""
+    """Runs a streaming query to its end and returns its totals. First calls `on_query_id` with the query id.
+    Raises OtherCheckpoint if the checkpoint was created by another pipeline, or with another `owner`."""
     checkpoint = run.checkpoint(options)
     _check_owner(checkpoint, {"pipeline": options.name, **(owner or {})})
     if on_query_id is not None:
@@ -210,7 +211,7 @@ def start(
 
 
 def query_id(checkpoint: Path) -> str:
-    """Returns the query id of a checkpoint; creates the id if it is missing, as Spark does."""
+    """Returns the query id stored in a checkpoint; if there is none, creates and stores one, as Spark does."""
     file = checkpoint / "metadata"
     if not file.is_file():
         import uuid
@@ -222,7 +223,7 @@ def query_id(checkpoint: Path) -> str:
 
 
 def _check_owner(checkpoint: Path, owner: Mapping[str, Any]) -> None:
-    """Raises OtherCheckpoint if another pipeline created the checkpoint: this pipeline would skip records."""
+    """Raises OtherCheckpoint if the checkpoint was created for another `owner`; a new checkpoint gets this owner."""
     file = checkpoint / f"{PRIVATE_FOLDER}.json"
     if file.is_file():
         before = json.loads(file.read_text())

@@ -73,7 +73,7 @@ def _examine(options: SqlOptions) -> Iterator[Problem]:
 
 
 def _check_columns(options: SqlOptions, source: Source, sink: Sink) -> Iterator[Problem]:
-    """Yields problems if the source lacks columns that the sink needs: without SQL both have the same columns."""
+    """Yields problems if the sink needs columns that the source lacks. Only for pipelines without SQL."""
     columns = source.columns()
     if columns is None:
         return
@@ -134,7 +134,7 @@ def _result(options: SqlOptions, run: Run, tables: Mapping[str, "DataFrame"]) ->
 
 
 def load_function(where: str, base: Path) -> Transform:
-    """Returns the function `FILE.py:FUNCTION` (relative to `base`) or `MODULE:FUNCTION`. Raises NoFunction."""
+    """Loads the function `FILE.py:FUNCTION` (relative to `base`) or `MODULE:FUNCTION`, or raises NoFunction."""
     module_name, _, name = where.rpartition(":")
     try:
         if module_name.endswith(".py"):

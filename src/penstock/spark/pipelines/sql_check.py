@@ -15,7 +15,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.document import suggest
 
 Tables = Mapping[str, list[str] | None]
-"""The columns of each table, by table name; None if they are not known before reading."""
+"""The column names of each table, by table name; None for a table whose columns are only known after reading."""
 DIALECT: Final = "spark"
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
 """Matches the name of Spark's `window` function, which the parser mistakes for the keyword WINDOW."""
@@ -26,7 +26,7 @@ class Unreadable(PenstockError):
 
 
 def sql_problems(sql: str, tables: Tables) -> Iterator[str]:
-    """Yields the problems of a query over these tables. Raises Unreadable.
+    """Yields the problems of a query over these tables. Raises Unreadable if the SQL cannot be parsed.
 
     >>> list(sql_problems("SELECT itm FROM orders", {"orders": ["item", "total"]}))
     ["the SQL names a column 'itm' that no source has; did you mean 'item'? possible are item, total"]

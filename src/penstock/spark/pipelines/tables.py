@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SAMPLE: Final = 1000
-"""Number of latest messages per partition from which a schema is inferred."""
+"""Number of messages at the end of each partition from which a schema is inferred."""
 METADATA_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""Columns, beside the JSON fields, of a table made of JSON messages."""
+"""Names of the columns that a table of JSON messages has besides those of its JSON fields."""
 RAW_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
 class NothingToInfer(PenstockError):
-    """There are no messages from which to infer a schema."""
+    """There are no messages, or no JSON objects, from which to infer a schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def _is_offsets(value: str) -> bool:
 
 
 def source_need(source: Source, default: str) -> Need | None:
-    """Returns the topics that must exist for a source; None if it reads files."""
+    """Returns the brokers and topics that must be available for a source; None if the source reads files."""
     if source.path is not None:
         return None
     location = source.locations.of("topic")
@@ -163,7 +163,7 @@ def _open_files(run: Run, source: Source) -> "DataFrame":
 
 
 def topic_options(source: Source, default: str) -> dict[str, str]:
-    """Returns the options of the `penstock` data source for reading the topics."""
+    """Returns the options with which the `penstock` data source reads the topics of `source`."""
     found = {"kafka.bootstrap.servers": source.bootstrap or default, "includeHeaders": "true"}
     if source.pattern is not None:
         found["subscribePattern"] = source.pattern
@@ -230,7 +230,7 @@ def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFr
 
 
 def infer_schema(run: Run, source: Source, default: str) -> "StructType":
-    """Infers the JSON fields from the latest messages. Raises NothingToInfer if there are no messages."""
+    """Infers the JSON fields from the latest messages. Raises NothingToInfer if there are no JSON objects."""
     from pyspark.sql.types import StructType
 
     brokers = source.bootstrap or default

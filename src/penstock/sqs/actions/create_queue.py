@@ -48,10 +48,8 @@ async def create_queue(call: Call) -> Result:
 
 
 def _check_topic(call: Call, topic: str | None) -> None:
-    """Raises AccessDenied for a topic of another account, because the owner of an attached queue can read the topic.
-
-    A topic whose name starts with an account id belongs to that account, all others to the default account.
-    """
+    """Raises AccessDenied if another account owns the topic: the owner of an attached queue can read its topic. A
+    topic whose name starts with an account id belongs to that account, any other topic to the default account."""
     if topic is None or call.caller is None:
         return
     own = call.space
@@ -65,7 +63,7 @@ def _check_topic(call: Call, topic: str | None) -> None:
 
 
 async def _check_name_is_free(call: Call, name: str) -> None:
-    """Raises QueueDeletedRecently within 60 seconds of a deletion, as on AWS, if `sqs.limits=strict`."""
+    """Raises QueueDeletedRecently if a queue of this name was deleted less than 60 s ago, and `sqs.limits=strict`."""
     if call.endpoint.is_strict() and not await call.service.cooldowns.is_over(DELETED, name):
         raise SqsError(
             QUEUE_DELETED_RECENTLY,
@@ -74,7 +72,7 @@ async def _check_name_is_free(call: Call, name: str) -> None:
 
 
 def _check_same(found: Queue, settings: QueueSettings, attributes: Mapping[str, str]) -> None:
-    """Raises QueueNameExists if a requested attribute differs from that of the existing queue."""
+    """Raises QueueNameExists if an attribute in the request differs from the same attribute of the existing queue."""
     there, wanted = shown(found.settings, str), shown(settings, str)
     for name in attributes:
         if there.get(name) != wanted.get(name):

@@ -1,4 +1,4 @@
-"""GetQueueUrl: returns the URL of a queue, given its name and, if another account owns it, that account's id."""
+"""GetQueueUrl: returns the URL of a queue by its name and, if another account owns it, that account's id."""
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result

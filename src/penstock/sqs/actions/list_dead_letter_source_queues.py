@@ -1,4 +1,4 @@
-"""ListDeadLetterSourceQueues: lists the queues that use this one as their dead-letter queue."""
+"""ListDeadLetterSourceQueues: lists the queues that have a given queue as their dead-letter queue."""
 
 from penstock.cluster.queues import Queue
 from penstock.sqs.call import Call, Result
@@ -12,7 +12,7 @@ async def list_dead_letter_source_queues(call: Call) -> Result:
     space = call.space_of(target)
 
     def name_of(queue: Queue) -> str:
-        """Returns the name, without prefix, of a source queue that the caller may see; else an empty string."""
+        """Returns the queue's name without prefix; empty if it is no source queue or the caller may not use it."""
         redrive = queue.settings.redrive
         if redrive is None or redrive.queue != target.name or queue.topic_id not in image.topics:
             return ""

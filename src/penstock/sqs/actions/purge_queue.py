@@ -1,6 +1,6 @@
 """PurgeQueue: deletes all messages of a queue before it responds.
 
-AWS refuses a second purge for 60 seconds, and so does a broker with `sqs.limits=strict`.
+With `sqs.limits=strict`, a second purge within 60 seconds is refused, as on AWS.
 """
 
 from penstock.cluster.queue_cooldowns import PURGED

@@ -1,7 +1,7 @@
 """ReceiveMessage: returns up to ten messages, with long polling.
 
-Ten messages of a megabyte take a tenth of a second to digest and encode, so each gets its own time slice. If the
-client cannot have received the response, the deliveries are undone.
+Hashing (MD5) and encoding ten messages of a megabyte takes a tenth of a second, so each message gets its own time
+slice. If the client cannot have received the response, the deliveries are undone.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ from penstock.sqs.received_message import AttributeSelection, shown_message, siz
 from penstock.sqs.registry import action
 
 LARGE_BYTES: Final = 1 << 20
-"""Total size of the messages with headers, in bytes, above which they are encoded one per time slice."""
+"""Total size of the received messages, in bytes, above which each message is encoded in its own time slice."""
 _ATTRIBUTE_PARAMETERS: Final = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
 _BODIES: Final = AttributeSelection()
 _BODIES_IN_XML: Final = AttributeSelection(is_xml=True)
@@ -65,7 +65,7 @@ def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: Att
 
 
 def _read_number(params: Params, name: str, span: Span, wanted: str, default: int) -> int:
-    """Returns an optional integer parameter, or `default`; checks that it is in `span`."""
+    """Returns an integer parameter; `default` if it is missing. Raises if it is not in `span`."""
     value = checks.maybe_int(params, name)
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 

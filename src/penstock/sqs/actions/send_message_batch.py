@@ -45,7 +45,7 @@ async def send_message_batch(call: Call) -> Result:
 
 
 def _check_fifo(queue: Queue, entries: Iterable[Params]) -> None:
-    """Raises an error for the whole batch if a message lacks its message group or deduplication id."""
+    """Raises an error for the whole batch if an entry for a FIFO queue has no message group or deduplication id."""
     for entry in entries:
         if entry.get("MessageGroupId") is None:
             raise errors.invalid_value("The request must contain the parameter MessageGroupId.")

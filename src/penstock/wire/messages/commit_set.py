@@ -6,7 +6,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, request, response, struct
 
 COMMIT: Final = 0
-"""Action: commit the participants as one batch of the query, and abort the query's other open transactions."""
+"""Action: commit the transactions in `participants` as one batch of the query; abort its other open transactions."""
 ABORT: Final = 1
 """Action: abort all open transactions of the query."""
 FORGET: Final = 2

@@ -21,7 +21,7 @@ from penstock.wire.schema import (
 FIND: Final = 0
 """Action: return the topic and the type of a queue. Any broker answers."""
 PREPARE: Final = 1
-"""Action: create delivery state from a topic's start offset for a group that is not a queue. Any broker answers."""
+"""Action: create a share group's delivery state, from the topic's start offset on. Any broker answers."""
 SURVEY: Final = 2
 """Action: return the unfinished messages of a partition, from `offset` on."""
 CLAIM: Final = 3
@@ -52,7 +52,7 @@ class QueueRange:
 class QueueClaimRequest:
     action: Int8
     group: String
-    """The name of a queue, or of a group that is not a queue."""
+    """The name of a queue or share group."""
     topic_id: Uuid
     partition: Int32 = field(default=-1)
     offset: Int64 = field(default=0)
@@ -91,6 +91,6 @@ class QueueClaimResponse:
     end_offset: Int64 = field(default=-1)
     """For SURVEY: the end offset of the committed messages."""
     finished: Int64 = field(default=0)
-    """For FINISH and UNDO: number of messages finished or released, including messages that earlier requests did."""
+    """For FINISH and UNDO: number of messages acknowledged or released, including messages already finished."""
     lost: Array[QueueRange] = field(default=())
     """For FINISH and UNDO: ranges left unchanged because another consumer has acquired some of their messages."""

@@ -12,7 +12,7 @@ PURGE: Final = 1
 FORGET: Final = 2
 """Action: remove the queue's delivery state, because the queue is deleted but its topic is not."""
 STOP_WAITING: Final = 3
-"""Action: remove the waiting receive request with this ticket, because its long poll has ended."""
+"""Action: remove the waiting receive request that has `ticket`, because its long poll has ended."""
 
 
 @request(ApiKey.QUEUE_CONTROL, versions="0", flexible="0+")
