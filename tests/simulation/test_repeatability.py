@@ -19,7 +19,7 @@ def _counts(seed: int, hash_seed: int) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("seed", [77, 78])
-def test_a_seed_gives_the_same_run_whatever_the_order_of_sets(seed: int) -> None:
+def test_a_seed_gives_the_same_run_in_every_process(seed: int) -> None:
     first, second = _counts(seed, 1), _counts(seed, 2)
     assert set(first) == set(SIMULATORS)
     assert all(counts["steps"] > 0 for counts in first.values()), first

@@ -25,7 +25,7 @@ class BufferPool:
         self._spares: list[memoryview] = []
         self._made = 0
         self._unused = 0
-        """Number of spare buffers that nobody has taken since the last `shrink`."""
+        """Number of spare buffers that were not used since the last `shrink`."""
 
     def take(self) -> memoryview | None:
         """Returns a spare or new buffer of RECEIVE_BYTES; None if BUFFERS_MAX buffers are in use."""
@@ -43,7 +43,7 @@ class BufferPool:
         self._spares.append(buffer)
 
     def shrink(self) -> None:
-        """Frees the spare buffers that nobody has taken since the last `shrink`. Called periodically."""
+        """Frees the spare buffers that were not used since the last `shrink`. Called periodically."""
         del self._spares[: self._unused]
         self._made -= self._unused
         self._unused = len(self._spares)

@@ -3,7 +3,7 @@
 The full name is also the name of the queue's topic and share group. In the default account it is the queue name:
 `jobs`. In another account, the account id is a prefix: `111122223333.jobs`. If regions have separate queues, a region
 other than the default region comes first: `eu-west-1.111122223333.jobs`. A queue name has no dot, except in the
-suffix of a FIFO queue. Queues created before accounts were separate have no account prefix, whoever owns them.
+suffix of a FIFO queue. Queues created before accounts were separate have no account prefix, in any account.
 """
 
 import re

@@ -17,7 +17,7 @@ def open_lake(folder: Path, kind: str) -> Lake:
 
 
 def find_lake(folder: Path) -> Lake:
-    """Returns the existing table in a folder, whatever its format. Raises LakeMissing if there is none."""
+    """Returns the existing table in a folder, of any format. Raises LakeMissing if there is none."""
     if (folder / "_delta_log").is_dir():
         return open_lake(folder, "delta")
     if (folder / PRIVATE_FOLDER / "state.json").is_file():
