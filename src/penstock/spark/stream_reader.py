@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from None
 
     def _check_checkpoint(self, start_offsets: Positions, existing: Partitions) -> None:
-        """Raises BadCheckpoint if the query reads none of the checkpoint's topics, also with `failOnDataLoss=false`."""
+        """Raises BadCheckpoint if the query reads none of the checkpoint's topics, even with failOnDataLoss=false."""
         selection = self._options.selection
         if start_offsets and existing and not any(selection.matches(tp.topic) for tp in start_offsets):
             topics = sorted({tp.topic for tp in start_offsets})
