@@ -39,6 +39,8 @@ from tests.unit.queues.machine_harness import compacted, state_of
 GROUP = "jobs"
 WINDOWS = (3, 12, 60)
 """Messages that are read ahead."""
+FIRST_BATCH = 3
+"""Number of records that a batch holds at least: a position and both records of a split range, see positions.py."""
 SKEW_MS = 400
 RETRY_MS = 60
 
@@ -229,7 +231,7 @@ class Place:
                 del self._records[self.rng.randint(start + 1, end - 1) :]
                 self._take_over()
                 return
-            self._inside.update(range(start + 1, end) if decision.is_atomic else ())
+            self._inside.update(range(start + 1, end if decision.is_atomic else min(end, start + FIRST_BATCH)))
             for record in decision.persist:
                 self.machine.apply(record, NO_PRODUCER)
             self.is_changed = True

@@ -1,7 +1,7 @@
 """Purges, trims, repositions or deletes the delivery state of a whole share group. Pure.
 
 The records of such a decision may exceed one batch, and later batches may fail. So records that belong together (of
-one split range) are adjacent and come first, and repeating the command completes it.
+one split range) come first, which puts them in the same batch, and repeating the command completes it.
 """
 
 from penstock.queues.delivery_state import DeliveryState

@@ -5,10 +5,23 @@ import pytest
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues.commands import AckType, DeleteGroup, Purge, SetPosition, Trimmed
 from penstock.queues.errors import AlreadyFinished
+from penstock.queues.machine import HOLDER_CHARS_MAX
 from penstock.queues.records import purge_mark
 from penstock.queues.settings import DeliverySettings
+from penstock.replication import state_batches
 
-from .machine_harness import DEAD, FIFO, QUEUE, VISIBILITY_MS, MachineHarness, compacted, offsets, read_back, state_of
+from .machine_harness import (
+    DEAD,
+    FIFO,
+    QUEUE,
+    TICKET,
+    VISIBILITY_MS,
+    MachineHarness,
+    compacted,
+    offsets,
+    read_back,
+    state_of,
+)
 
 
 def test_a_purge_takes_what_is_in_flight_too() -> None:
@@ -52,6 +65,27 @@ def test_messages_below_the_log_start_are_not_delivered() -> None:
     assert offsets(harness.acquire("bob", 3)) == [2, 3, 4]
     harness.do(Trimmed(QUEUE, 100))
     assert (harness.delivery.start, harness.delivery.end) == (100, 100)
+
+
+@pytest.mark.parametrize("command", [Trimmed(QUEUE, 2004), Purge(QUEUE, 2004)])
+def test_both_records_of_a_split_range_are_in_the_first_batch(
+    command: Trimmed | Purge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that has only the first of them would have the messages in two ranges, and deliver them twice."""
+    monkeypatch.setattr(state_batches, "BATCH_BYTES_MAX", state_batches.BATCH_BYTES_MAX // 32)
+    harness = MachineHarness()
+    for _ in range(1000):
+        harness.acquire("\U0001f600" * HOLDER_CHARS_MAX, 2)
+    harness.acquire("\U0001f600" * HOLDER_CHARS_MAX, 10)
+    first, *others = state_batches.in_batches(harness.machine.decide(TICKET, command, harness.now_ms).persist)
+    assert others, "the decision needs several batches"
+    before = list(harness.records)
+    machine = read_back([*before, *first], harness.now_ms)
+    delivery = machine.group(QUEUE)
+    assert delivery is not None
+    found = [offset for each in delivery.ranges.values() for offset in range(each.first, each.last + 1)]
+    assert len(found) == len(set(found))
+    assert set(range(2004, 2010)) <= set(found)
 
 
 def test_a_group_can_begin_again_from_an_earlier_place() -> None:
