@@ -175,3 +175,22 @@ def test_a_look_at_many_groups_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatc
     assert len(world.machine.groups) == 8, "a group and its offset count two"
     world.advance(10)
     assert not world.machine.groups
+
+
+def test_all_offsets_of_a_large_group_expire_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiration, "EXPIRED_AT_ONCE", 1)
+    world = World()
+    start_ms = world.now_ms
+    world.call(commit_of({0: 1, 1: 1, 2: 1}), 9)
+    world.advance(RETENTION_MS - world.settings.offsets_check_interval_ms)
+    assert len(_places(world)) == 3
+    slices = []
+    while world.machine.groups:
+        assert world.machine.wake_at_ms is not None
+        world.now_ms = world.machine.wake_at_ms
+        decision = world.machine.wake(world.now_ms)
+        assert len(set(decision.persist)) == len(decision.persist)
+        slices += [len(decision.persist)] if decision.persist else []
+        world.carry_out(decision)
+    assert slices == [1, 1, 1], "three offsets"
+    assert world.now_ms - start_ms < RETENTION_MS + CHECK_MS, "the next pass would come later"

@@ -22,7 +22,7 @@ class ExpirationPass:
         self._coordinator = coordinator
         self._left = list(coordinator.groups)
         self._counts: dict[str, int] = {}
-        """Number of offsets, by group id, of groups that need another time slice; used to notice failed writes."""
+        """Offset count of each group to examine again, by group id. An unchanged count means that writes fail."""
 
     @property
     def is_over(self) -> bool:
@@ -31,6 +31,7 @@ class ExpirationPass:
     def run_slice(self, now_ms: int) -> tuple[StateRecord, ...]:
         """Runs the next time slice; returns the tombstones to persist. On failure, the next pass repeats them."""
         records: list[StateRecord] = []
+        unfinished: list[str] = []
         examined = 0
         while self._left and examined < OFFSETS_AT_ONCE:
             group_id = self._left.pop()
@@ -38,17 +39,13 @@ class ExpirationPass:
             if group is not None:
                 count = sum(map(len, self._coordinator.offsets.of_group(group_id).values()))
                 examined += 1 + count
-                records += self._limit(group_id, count, _expired(self._coordinator, group_id, group, now_ms))
+                expired = _expired(self._coordinator, group_id, group, now_ms)
+                records += expired[:EXPIRED_AT_ONCE]
+                if len(expired) > EXPIRED_AT_ONCE and self._counts.get(group_id) != count:
+                    self._counts[group_id] = count
+                    unfinished.append(group_id)
+        self._left += unfinished  # for the next slice: the tombstones of this one are not applied yet
         return tuple(records)
-
-    def _limit(self, group_id: str, count: int, expired: list[StateRecord]) -> list[StateRecord]:
-        """Returns at most EXPIRED_AT_ONCE of the tombstones `expired`; a later time slice returns the rest."""
-        if len(expired) <= EXPIRED_AT_ONCE:
-            return expired
-        if self._counts.get(group_id) != count:
-            self._counts[group_id] = count
-            self._left.append(group_id)
-        return expired[:EXPIRED_AT_ONCE]
 
 
 def _expired(coordinator: CoordinatorView, group_id: str, group: Group, now_ms: int) -> list[StateRecord]:
