@@ -194,8 +194,8 @@ class Broker:
         return self.view(name, topic_id) or self.topic(name, topic_id)
 
     def leader_of(self, runtimes: StateRuntimes, key: str) -> int:
-        """Returns the id of the broker that is the coordinator of a group or transactional id (`key`), according
-        to the metadata image; NO_LEADER if there is none."""
+        """Returns the id of the broker that coordinates `key`, according to the metadata image; NO_LEADER if there
+        is none. `key` is a group id if `runtimes` is `groups`, a transactional id if `runtimes` is `transactions`."""
         number, topic = runtimes.partition_of(key), self.image.by_name.get(runtimes.topic)
         state = topic.partitions.get(number) if topic is not None and number is not None else None
         return state.leader if state is not None and state.leader in self.image.brokers else NO_LEADER

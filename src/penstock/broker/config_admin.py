@@ -135,7 +135,8 @@ async def _replace(
     check: Callable[[ClusterImage, Mapping[str, str]], None],
     validate_only: bool,
 ) -> None:
-    """Replaces the settings stored under `key` in the metadata store; deletes the key if no settings are left."""
+    """Applies `change` to the `current` settings and validates the result with `check`. Unless `validate_only`,
+    stores it under `key` in the metadata store; deletes the key if no settings are left."""
 
     def plan(image: ClusterImage) -> list[Op]:
         now = current(image)

@@ -74,7 +74,7 @@ class Move(NamedTuple):
     source: int
     home: int
     is_copied: bool
-    """Whether the home partition already has the key: its value is the same or newer."""
+    """Whether the partition `home` already has the key, with the same or a newer value."""
 
 
 def find_moves(topic: str, tables: Mapping[int, StateTable]) -> Iterator[Move]:

@@ -48,7 +48,7 @@ def adopt_request(asked: NewTopic, broker: Broker) -> NewTopic:
     the client's topic settings.
 
     Raises InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment or InvalidConfig if the request
-    contradicts the broker settings, and CoordinatorNotAvailable while it waits for missing brokers.
+    contradicts the broker settings, and CoordinatorNotAvailable while brokers that should have replicas are missing.
     """
     own, prefix = new_internal_topic(asked.name, broker), SETTING_PREFIXES[asked.name]
     if asked.assignments:

@@ -196,7 +196,7 @@ def _convert(name: str, text: str, factor: int) -> str:
 
 
 def _check_unknown(name: str, *, is_strict: bool) -> str:
-    """Returns the warning for an unknown setting. Raises InvalidConfig if the broker must not start with it."""
+    """Returns a warning for an unknown setting. Raises InvalidConfig if `is_strict`, or if ignoring it is unsafe."""
     known = [*BROKER_SETTINGS.by_name, *IN_OTHER_UNITS, *NODE_NAMES, *_UNUSED_NAMES, *_WELL_KNOWN_UNSUPPORTED]
     alike = get_close_matches(name, known, 1, SIMILARITY_MIN)
     meant = f"; did you mean {alike[0]}?" if alike else ""

@@ -2,7 +2,7 @@
 
 One request with 50,000 topics would block the event loop for a second. Most APIs answer each element independently:
 such a request is split into parts that the ordinary handler takes one after another, and the responses are joined.
-Requests that cannot be split (a group's assignment, a transaction's partitions) may have fewer elements.
+Requests that cannot be split (a group's assignment, a transaction's partitions) have a lower limit of elements.
 """
 
 import asyncio
@@ -42,7 +42,8 @@ class Split:
 
 
 def _split(request: str, response: str, inline_max: int = ELEMENTS_INLINE_MAX) -> Split:
-    """Parses field paths: `_split("topics.partitions", "responses.partitions")`; `|` separates alternatives."""
+    """Returns how to split requests at the array with field path `request`, and to join responses at `response`.
+    `|` separates the paths of different API versions. Requests with up to `inline_max` elements are not split."""
     return Split(
         requests=tuple(tuple(path.split(".")) for path in request.split("|")),
         responses=tuple(tuple(path.split(".")) for path in response.split("|")),
@@ -256,7 +257,8 @@ class JoinedResponse:
         self._failed: Any = None
 
     def add(self, response: Any, depth: int) -> None:
-        """Appends the response to one part; `depth` is the depth that `cut` yielded with the part."""
+        """Appends the response to one part. `depth`, from `cut`: 0 if the part starts with a new array element;
+        else the number of nested arrays whose first element continues the last element of the previous part."""
         if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
             self._failed = response
         if self._root is None:

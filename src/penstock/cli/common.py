@@ -136,7 +136,8 @@ def parse_start(text: str) -> Start:
 
 
 def format_bytes(count: int) -> str:
-    """
+    """Formats a number of bytes with one decimal and a binary unit, up to TiB; below 1024 as whole bytes.
+
     >>> format_bytes(1536)
     '1.5 KiB'
     """

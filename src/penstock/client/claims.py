@@ -69,7 +69,7 @@ class FinishedClaims(NamedTuple):
 
 
 class Claims:
-    """Claims on the messages of one topic, made for the queue or share group named `group`.
+    """Claims messages of a topic by offset: queue or share group `group` then delivers them to no other consumer.
 
     >>> jobs = Claims(client, group="jobs-dead", topic="jobs-dead", topic_id=found.topic_id)
     >>> taken = await jobs.claim(0, "mender", [(3, 3), (7, 9)], hold_ms=60_000)

@@ -41,7 +41,7 @@ class Participant(NamedTuple):
 class Outcome(Enum):
     COMMITTED = wire.COMMITTED
     DECIDED_BEFORE = wire.DECIDED_BEFORE
-    """This batch was decided by an earlier request, or the query is closed: the given transactions were aborted."""
+    """This batch or a later one is committed already, or the Spark query is closed. Participants were aborted."""
 
 
 class Broken(NamedTuple):
@@ -66,7 +66,8 @@ class SetBroken(PenstockError):
 async def commit_set(
     cluster: KafkaClient, *, query: str, batch_id: int, participants: Sequence[Participant]
 ) -> Outcome:
-    """Commits one batch of a Spark query; aborts the query's other open transactions. Raises SetBroken on failure.
+    """Commits one micro-batch of a Spark query: all transactions in `participants`, atomically. Aborts the query's
+    other open transactions. Raises SetBroken if a participant cannot be committed; then all are aborted.
 
     >>> done = await commit_set(client, query=query_id, batch_id=7, participants=participants)
     """
@@ -125,7 +126,7 @@ async def forget_query(cluster: KafkaClient, *, query: str) -> None:
 
 
 async def _request(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:
-    """Sends a request to the current coordinator of the query, with retries; returns the response."""
+    """Sends a CommitSet request to its Spark query's transaction coordinator, with retries; returns the response."""
     what = f"query {request.query!r}"
 
     async def attempt() -> CommitSetResponse:

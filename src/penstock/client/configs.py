@@ -59,7 +59,8 @@ async def describe_configs(
 
 
 async def alter_configs(client: KafkaClient, changes: Iterable[ConfigChange], *, retry_lost: bool = True) -> None:
-    """Changes the named settings, with retries. Raises the first error; other changes may be applied."""
+    """Changes the named settings, with retries; with `retry_lost` also after a lost connection, so that a change
+    may be applied twice. Raises the first error; other changes may be applied."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(

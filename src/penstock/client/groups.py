@@ -110,7 +110,8 @@ class Groups:
     async def _describe(
         self, request: ConsumerGroupDescribeRequest | ShareGroupDescribeRequest, what: str, kind: str, node_id: int
     ) -> GroupDetail | None:
-        """Returns a consumer or share group; None if it does not exist, or is of another kind."""
+        """Sends `request` to broker `node_id`. Returns the group, with `kind` as its type; None if it does not
+        exist, or is of another type. `what`: the name of the group in error messages."""
         try:
             response: ConsumerGroupDescribeResponse | ShareGroupDescribeResponse
             response = await self._client.request(node_id, request)

@@ -80,7 +80,7 @@ class _HttpConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def request(self, data: bytes) -> HttpReply:
-        """Sends a request and returns the response. If cancelled, closes the connection, so that the server stops."""
+        """Returns the response. If cancelled, closes the connection, so that the server cancels the request, too."""
         if self._transport is None:
             raise ConnectionLost("the connection was closed")
         self._reset_parser()

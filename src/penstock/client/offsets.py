@@ -40,7 +40,8 @@ PartialOffsets = tuple[dict[TopicPartition, FoundOffset], dict[TopicPartition, S
 async def list_offsets_once(
     client: KafkaClient, tps: Collection[TopicPartition], when: int, *, committed: bool = False
 ) -> PartialOffsets:
-    """Sends ListOffsets to each leader, without retries. Returns the offsets found, and the errors by partition."""
+    """Sends ListOffsets to each leader, without retries. Returns the offsets found and the errors, by partition.
+    `when`: a value of `When`, or a time in ms. `committed`: whether to use isolation level read_committed."""
     found: dict[TopicPartition, FoundOffset] = {}
     failed: dict[TopicPartition, ServerError | ConnectionFailed] = {}
     leaders: dict[int, list[PartitionInfo]] = {}
@@ -140,7 +141,8 @@ async def log_ranges(client: KafkaClient, tps: Collection[TopicPartition]) -> di
 async def resolve_start(
     client: KafkaClient, start: Start, held: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, int]:
-    """Returns each partition's start offset. Raises OffsetOutOfRange if `start` names an offset that none holds."""
+    """Returns the offset to start at in each partition. `held`: the offsets that each partition's log holds.
+    Raises OffsetOutOfRange if `start` is an offset that is neither in one of these logs nor at its end."""
     found = await list_offsets(client, list(held), start.value) if start.origin is Origin.TIME else {}
     return start_offsets(start, held, {tp: at.offset for tp, at in found.items()})
 

@@ -32,7 +32,7 @@ async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Yields the pairs in lists of as many as one request may have."""
+    """Splits key-value pairs into lists, each small enough for one RestoreState request."""
     portion: list[Pair] = []
     key_bytes = size = 0
     for key, value in pairs:

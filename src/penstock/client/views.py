@@ -33,7 +33,8 @@ class Views:
         self._cluster = ClusterAdmin(client)
 
     async def create(self, name: str, *, of: str, where: str, idle_ms: int = 0) -> int:
-        """Creates a view of a topic; returns its number of partitions."""
+        """Creates view `name` of topic `of`: its messages that match the expression `where`. Returns the number of
+        partitions. `idle_ms`: time without reads, in ms, after which the view is dropped; 0 means never."""
         configs = {VIEW_OF: of, VIEW_WHERE: where}
         if idle_ms:
             configs[VIEW_IDLE_MS] = str(idle_ms)

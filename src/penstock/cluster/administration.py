@@ -45,13 +45,14 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
-"""Maximum number of topics to which one transaction adds companion logs: more topics would block the event loop."""
+"""Maximum number of topics to which one transaction adds companion logs (state of queues and delays)."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> None:
-    """Creates a topic of any size and waits until its partitions are open on this broker. Raises Kafka's errors."""
+    """Creates a topic, in several store transactions if it is large, and waits until this broker has opened its
+    replicas. Raises the errors of Kafka's CreateTopics, such as TopicExists."""
     owner = secrets.token_hex(8)
     if delays_messages(wanted.configs) and not wanted.companion:
         wanted = replace(wanted, companion=secrets.token_bytes(16))
@@ -148,7 +149,7 @@ def _plan_new_companion(image: ClusterImage, topic_id: bytes) -> list[Op]:
 
 
 async def drop_companion(metadata: Metadata, topic_id: bytes) -> None:
-    """Removes the companion logs of a topic with all their records."""
+    """Deletes a topic's companion logs: the delivery state of its queues and share groups, or delayed messages."""
     await metadata.change(lambda image: plan_companion(_find_topic(image, topic_id), b""))
 
 
@@ -227,7 +228,8 @@ async def _execute_steps(
 
 
 async def _abandon(metadata: Metadata, topic_id: bytes, owner: str) -> None:
-    """Lets the controller remove a topic whose creation failed; retries until the store is reachable."""
+    """Deletes the marker of an unfinished topic creation or growth, so that the controller removes the new
+    partitions. Does nothing if request `owner` does not hold the marker. Retries while the store is unavailable."""
     while True:
         try:
             await metadata.change(lambda image: plan_abandon(image, topic_id, owner))

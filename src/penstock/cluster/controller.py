@@ -126,7 +126,8 @@ class Controller:
     def _scan_topic(
         self, image: ClusterImage, topic: Topic, known: Mapping[int, PartitionState], now_ms: int
     ) -> Steps[None]:
-        """Scans the partitions of a topic whose states differ from those in `known`."""
+        """Finds the leader elections and ISR changes needed in partitions whose state differs from that in
+        `known`. `next_decision` returns them."""
         brokers, unclean = image.brokers, self._is_unclean(topic)
         for number, state in topic.partitions.items():
             if state is known.get(number):

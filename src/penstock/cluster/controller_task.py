@@ -65,7 +65,8 @@ class ControllerTask:
             pass
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Takes the controller role when it is free, and writes decisions to the store while it has the role. Runs
+        until cancelled."""
         backoff, reason = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S), ""
         while True:
             try:

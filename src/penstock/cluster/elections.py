@@ -80,7 +80,8 @@ def can_lead(node: int, tp: TopicIdPartition, state: PartitionState, brokers: Br
 
 
 def _live_isr(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
-    """Returns the ISR members that may lead; if there are none, the online members, or else the whole ISR."""
+    """Returns the new ISR: the members that may lead (see `can_lead`); if there are none, the members that are
+    shutting down. If all are offline or have lost their data, the ISR stays: it must not become empty."""
     candidates = tuple(node for node in state.isr if can_lead(node, tp, state, brokers))
     if candidates:
         return candidates

@@ -165,7 +165,8 @@ class ImageDraft:
         self._show(replace(header, partitions=shown.partitions if partitions is None else partitions))
 
     def _reshape(self, topic_id: bytes) -> None:
-        """Updates which partitions of a topic the image shows, and which wait in `incomplete`."""
+        """Updates which partitions of a topic the image shows (see `_shown`). Other stored keys of the topic, from
+        a change that is only partly written, go into `incomplete`."""
         header, before = self._header(topic_id), self._before.topics.get(topic_id)
         found = self._partitions.get(topic_id)
         table = self._partitions_before(topic_id) if found is None else found
@@ -210,10 +211,9 @@ def shown_view(view: View, source: Topic) -> Topic:
 def _shown(
     topic: Topic | None, table: Mapping[int, PartitionState], before: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """Returns the partitions of a topic to show: all if complete, else the partitions shown before.
-
-    A topic is deleted when its own key is deleted; any other missing key is expected to arrive with a later change.
-    """
+    """Returns the partitions of a topic that the image shows; none if the topic is deleted (None). If `table` (the
+    stored partitions) has all `topic.count` partitions, returns these. Else returns the partitions of `before`
+    (the last published image), until a later change adds the missing keys."""
     if topic is None:
         return {}
     count = len(table) if topic.count == COUNT_UNKNOWN else topic.count

@@ -88,7 +88,8 @@ class Topic:
     count: int = COUNT_UNKNOWN
     """Number of partitions as stored in the topic's own key, which is written after its partitions."""
     companion: bytes = b""
-    """The id of the topic's companion logs, never reused; empty if the topic has no companion logs."""
+    """Id of the topic's companion logs, never reused; empty if there are none. Each partition has one beside its
+    own log, with the delivery state of queues and share groups, or with delayed messages."""
     is_queue: bool = False
     """Whether the topic was created for the queue of the same name: its log reclaims space of finished messages."""
     version: int = 0

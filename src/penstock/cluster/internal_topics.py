@@ -69,7 +69,7 @@ def find_faults(configs: Mapping[str, str]) -> list[Fault]:
 
 
 def check_configs(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raises InvalidConfig if a change of settings breaks a rule. A value that was wrong before may stay."""
+    """Raises InvalidConfig if an internal topic's setting changes to a value with which coordinators lose state."""
     if name not in INTERNAL_TOPICS:
         return
     for fault in find_faults(after):

@@ -61,7 +61,7 @@ def unfinished(topic_id: bytes) -> str:
 
 
 def queue(name: str) -> str:
-    """Returns the key of a queue: its owner, its settings and the id of its topic."""
+    """Returns the key of a queue. Its value has the queue's owner, settings and tags, and the id of its topic."""
     return f"{QUEUES}/{name}"
 
 
@@ -71,7 +71,7 @@ def queue_moves(name: str) -> str:
 
 
 def view(view_id: bytes) -> str:
-    """Returns the key of a view: its name, its filter and the id of its source topic."""
+    """Returns the key of a view. Its value has the view's name and filter, and the id of its source topic."""
     return f"{VIEWS}/{uuid_text(view_id)}"
 
 

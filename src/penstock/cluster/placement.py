@@ -78,7 +78,7 @@ class Spread:
         return min((found for node, found in self.brokers.items() if node not in taken), key=rank, default=None)
 
     def order_replicas(self, tp: TopicIdPartition, replicas: Iterable[int]) -> Replicas:
-        """Returns the replicas: first the broker that leads the fewest partitions, then the others by best score."""
+        """Returns the replicas: first the one that leads the fewest partitions, the others by rendezvous hash."""
         ranked = sorted(replicas, key=lambda node: -score(tp, node))
         first = min(ranked, key=lambda node: self.leaders[node])
         return (first, *(node for node in ranked if node != first))

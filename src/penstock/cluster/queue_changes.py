@@ -2,7 +2,7 @@
 
 A queue is the share group of its name on one topic. CreateQueue writes the topic first, with `is_queue` set, then the
 queue's key; if the broker dies in between, the next CreateQueue resumes. A queue whose topic was deleted counts as
-deleted, even if its keys remain. Every write requires the topic's key, which is never created again.
+deleted, even if its keys remain. Writes that create or change a queue fail if its topic was deleted.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def topic_for(image: ClusterImage, name: str) -> Topic | None:
 
 
 def plan_queue(image: ClusterImage, queue: Queue) -> list[Op]:
-    """Returns the writes that create a queue on an existing topic. Raises QueueExists, NoSuchQueue, TooManyQueues."""
+    """Returns the writes that create a queue. Raises QueueExists, TooManyQueues; NoSuchQueue if its topic is gone."""
     topic = image.topics.get(queue.topic_id)
     if topic is None:
         raise NoSuchQueue(f"the topic of queue {queue.name!r} was deleted; retry")

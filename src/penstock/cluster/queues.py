@@ -114,7 +114,8 @@ class QueueSettings:
         return cls(**found)
 
     def topic_partitions(self, brokers: int) -> int:
-        """Returns the number of partitions for the queue's topic; 1 if deduplication is queue-wide."""
+        """Returns the number of partitions for the queue's topic: `partitions`, or if that is 0, one per broker up
+        to PARTITIONS_MAX. A FIFO queue with queue-wide deduplication always gets 1."""
         if self.is_fifo and self.deduplication_scope == SCOPE_QUEUE:
             return 1
         return self.partitions or max(1, min(brokers, PARTITIONS_MAX))

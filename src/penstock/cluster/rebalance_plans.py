@@ -131,7 +131,8 @@ class _Layout:
             self._swap(tp, node_id, found.node_id)
 
     def resize(self, tp: TopicIdPartition, factor: int) -> None:
-        """Adds the best or drops the worst replicas until there are `factor`. Keeps an in-sync preferred leader."""
+        """Adds replicas on the best brokers (`Spread.choose`), or drops the worst replicas (`_without_worst`),
+        until there are `factor`."""
         replicas = self.replicas[tp]
         while len(replicas) < factor:
             found = self.spread.choose(tp, [self._broker(node) for node in replicas])
@@ -181,16 +182,17 @@ class _Layout:
                     self._set(tp, after)
 
     def balance(self) -> None:
-        """Moves replicas from the fullest brokers to brokers below their share, by highest placement score.
+        """Moves replicas from the fullest brokers to brokers with fewer than their share, the average number.
 
-        The first pass takes replicas only from brokers above their share; the second, from all with more replicas.
+        Takes them first from brokers above their share; then from any with at least two replicas more than the
+        target.
         """
         for least in (self.spread.share, 0.0):
             while self._balance_above(least):
                 pass
 
     def _balance_above(self, least: float) -> bool:
-        """Moves replicas from brokers with over `least` to brokers below their share; returns whether any moved."""
+        """Moves replicas from brokers with over `least` replicas to brokers below their share; True if any moved."""
         share, loads, moved = self.spread.share, self.spread.replicas, False
         for node_id in sorted(self.spread.brokers, key=lambda node: (loads[node], node)):
             for tp in self._by_score(node_id) if loads[node_id] + 1 <= share else ():

@@ -72,10 +72,9 @@ def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -
 
 
 def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | None = None) -> list[Op]:
-    """Returns the writes that remove this broker's registration from before a restart. Raises NodeIdTaken.
-
-    `own`: the broker epochs that this process has tried to register with; None when the process starts.
-    """
+    """Returns the writes that remove an old registration of this broker. Raises NodeIdTaken if another process
+    made it: with another data folder, or with an epoch that is not in `own`, the epochs that this process has
+    tried to register with. When the process starts, `own` is None, which accepts any epoch."""
     known = image.brokers.get(identity.node_id)
     if known is None:
         return []
@@ -112,10 +111,9 @@ def lost_partitions(
 def leave_isrs(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[TopicIdPartition]
 ) -> dict[TopicIdPartition, PartitionState]:
-    """Returns the new states of partitions whose data this broker lost: it leaves their ISRs (see `without_data`).
-
-    Returns as many states as fit into one transaction. `begun`: memory partitions that have already restarted empty.
-    """
+    """Returns new states for partitions whose data this broker lost (see `lost_partitions`): it leaves the ISR
+    unless it is the only member. Returns as many states as fit into one transaction, and skips `begun`: partitions
+    already returned in which it stays the only member."""
     changed = (
         (tp, after)
         for tp, state in lost_partitions(image, identity, is_lost)
@@ -125,7 +123,7 @@ def leave_isrs(
 
 
 def plan_leave_isrs(node_id: int, states: Mapping[TopicIdPartition, PartitionState]) -> list[Op]:
-    """Returns the writes of these partition states, on the condition that the broker is not registered."""
+    """Returns the writes of the states from `leave_isrs`. They fail if broker `node_id` is already registered."""
     puts = [Put(keys.partition(*tp), state.dump(), state.version) for tp, state in states.items()]
     return [Check(keys.broker(node_id), ABSENT), *puts] if puts else []
 

@@ -46,9 +46,9 @@ class MigrationPlan:
 
 
 class Migration:
-    """Migrates an embedded store, sealed or not, to a store that is empty or partly migrated.
+    """Migrates an embedded store to an empty store, or resumes an interrupted migration.
 
-    Leased keys are not migrated: the old store removed them when it was opened.
+    Leased keys are not migrated: the embedded store removed them when it was opened.
     """
 
     def __init__(self, source: EmbeddedStore, target: Store, url: str) -> None:
@@ -60,7 +60,8 @@ class Migration:
         self._follows = False
 
     async def plan(self) -> MigrationPlan:
-        """Returns the keys to migrate, and which of them are missing. Raises CannotMigrate."""
+        """Returns the keys to migrate, and which of them the target lacks. Raises CannotMigrate if there is no
+        cluster to migrate, if the target has other keys, or if the cluster was migrated to another store."""
         if not self._follows:
             await self._target.watch("", self._on_change)
             self._follows = True
@@ -125,7 +126,7 @@ class Migration:
                 self._states[key] = state
 
     def _is_migrated(self, seal: Seal | None, cluster_id: str) -> bool:
-        """Whether the target already holds this cluster. An old store without a seal was never migrated."""
+        """Whether the target already holds this cluster; False if no migration was started (`seal` is None)."""
         found = self._states.get(keys.CLUSTER)
         return seal is not None and found is not None and keys.decode(found.value)["cluster_id"] == cluster_id
 

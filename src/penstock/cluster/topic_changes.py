@@ -43,7 +43,7 @@ class Step:
     ops: tuple[Op, ...]
     is_last: bool = True
     is_part: bool = False
-    """Whether the change takes several transactions: then each requires that this broker is still registered."""
+    """Whether this is one of several transactions; then it requires that this broker is still registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     companion: bytes = b""
-    """The id of the topic's companion logs; empty if it has none."""
+    """Id of the companion logs, which store queue state or delayed messages (see Topic.companion); empty: none."""
     is_queue: bool = False
     """Whether the topic is created for the queue of the same name."""
 
 
 def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
-    """Returns the writes that create a topic, which must fit into one transaction. Raises Kafka's errors."""
+    """Returns the writes that create a topic. Raises InvalidPartitions if they do not fit into one transaction."""
     return _single_transaction(next_create(image, wanted, topic_id, defaults))
 
 
@@ -82,10 +82,8 @@ def _single_transaction(step: Step) -> list[Op]:
 
 
 class PartitionPlan:
-    """Placement of new partitions, computed for one transaction at a time while the brokers stay the same.
-
-    The cost of each transaction depends only on the partitions that it creates, not on the size of the topic.
-    """
+    """Chooses the replicas of a topic's new partitions, for one transaction at a time. If the brokers change, it
+    places the partitions not created yet anew. The cost of a transaction does not depend on the size of the topic."""
 
     def __init__(
         self,
@@ -98,7 +96,8 @@ class PartitionPlan:
         leader_epoch: int = 0,
         beside: Callable[[], Iterable[Replicas]] = tuple,
     ) -> None:
-        """`assignments`: the replicas given in the request, if any. `beside`: replicas of existing partitions."""
+        """`assignments`: replicas given in the request; if empty, the plan chooses `factor` brokers.
+        `leader_epoch`: of the new partitions. `beside`: returns the replicas of the topic's existing partitions."""
         self.topic_id: Final = topic_id
         self.numbers: Final = numbers
         self._factor = factor
@@ -224,7 +223,7 @@ def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], o
 
 
 def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
-    """Returns the write that lets the controller remove the partitions of a partly created topic."""
+    """Returns the write that lets the controller remove partitions of the failed request with the token `owner`."""
     if image.unfinished.get(topic_id) != owner:
         return []
     marker = keys.unfinished(topic_id)
@@ -272,7 +271,8 @@ def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[in
 def plan_grow(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> list[Op]:
-    """Returns the writes that add partitions to a topic, which must fit into one transaction."""
+    """Returns the writes that add partitions to a topic up to a total of `count`. Raises InvalidPartitions if they
+    do not fit into one transaction."""
     return _single_transaction(next_grow(image, topic, count, assignments, defaults))
 
 
@@ -358,7 +358,7 @@ def check_may_share(topic: Topic) -> None:
 
 
 def plan_companion(topic: Topic, companion: bytes) -> list[Op]:
-    """Returns the write that adds companion logs with this id to a topic's partitions; an empty id removes them."""
+    """Returns the write that adds companion logs (queue or delay state) with this id; an empty id removes them."""
     if topic.companion == companion:
         return []
     return [_write_topic(topic, replace(topic, companion=companion))]
@@ -385,7 +385,7 @@ def plan_delete(topic: Topic, name_version: int, beside: Sequence[Op] = ()) -> l
 
 
 def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
-    """Returns at most `room` writes that remove partitions of a deleted or abandoned topic."""
+    """Returns at most `room` operations that delete partitions left by a deleted topic or a failed create or grow."""
     incomplete = image.incomplete.get(topic_id)
     if incomplete is None or topic_id in image.unfinished or room < 3:  # two conditions and a partition
         return []
@@ -405,7 +405,8 @@ def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
 
 
 def plan_reserve(image: ClusterImage, topic_id: bytes, number: int, beyond: int) -> list[Op]:
-    """Returns the write that reserves offsets from `beyond` on for a memory partition; empty if already reserved."""
+    """Returns the write that reserves offsets from `beyond` on for a partition stored in memory only, so that it
+    does not reuse offsets when it restarts empty. Empty if `beyond` is already reserved."""
     topic = image.topics.get(topic_id)
     if topic is None or number not in topic.partitions or topic.partitions[number].reserved_to > beyond:
         return []

@@ -1,8 +1,8 @@
-"""Store writes that create, drop or touch (keep from expiring) a view; checks of topic and view names. Pure.
+"""Store writes that create a view, drop it or mark it as used; checks of topic and view names. Pure.
 
-A view has its own key, and a topic and a view cannot have the same name. A view is dropped with its topic. A view
-whose topic was deleted counts as deleted, even if its keys remain; any broker removes them. Every write requires the
-topic's key, which is never created again.
+A view has its own key in the store, and a topic and a view cannot have the same name. A view is created only if its
+topic exists, and is dropped with its topic. A view whose topic was deleted counts as deleted; any broker removes keys
+that are left of it.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Views: read-only virtual topics, each a filter on another topic, as in the store. Pure.
+"""Views (read-only virtual topics, each a filter on another topic), and their encoding in the store. Pure.
 
 Store writes that change views: cluster/view_changes.py.
 """
@@ -34,7 +34,7 @@ class View:
     idle_ms: int = 0
     """Time without reads, in milliseconds, after which the view is dropped; 0 means never."""
     touched: int = 0
-    """Counter that is incremented while the view is being read, if the view has an idle time."""
+    """Counter that brokers increment while the view is read, so that none drops it as idle; 0 if `idle_ms` is 0."""
 
     @property
     def is_ad_hoc(self) -> bool:

@@ -27,7 +27,8 @@ from penstock.coordination.watchers import Watchers, in_time
 
 
 class EtcdStore:
-    """The store on etcd. `addresses`: `host:port` of all servers; `root`: prefix of all keys. Has one etcd lease."""
+    """The coordination store on etcd. `addresses`: `host:port` of all servers; `root`: prefix of all keys;
+    `ttl_s`: TTL of the etcd lease that all leased keys share."""
 
     def __init__(self, addresses: Sequence[str], root: str, *, ttl_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self.on_session_lost: list[Callable[[], None]] = []

@@ -100,7 +100,8 @@ class EtcdClient:
         return await self._call(call, channel, ends_s - time.monotonic())
 
     async def _ready(self, timeout_s: float, ends_s: float) -> Any:
-        """Returns the channel of a connected server. Raises StoreUnavailable after the timeout."""
+        """Returns the channel of a connected server. Raises StoreUnavailable after the monotonic time `ends_s`;
+        `timeout_s` is only for its message."""
         while not self._is_closed:
             channel = self._current
             state = channel.get_state(try_to_connect=True)

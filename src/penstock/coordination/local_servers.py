@@ -47,7 +47,7 @@ class ServerMissing(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServer:
-    """How to start one coordination server, with one client port on localhost."""
+    """An etcd or ZooKeeper server on localhost: its kind, its client port and the command that starts it."""
 
     kind: str
     port: int

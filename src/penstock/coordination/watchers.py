@@ -94,7 +94,8 @@ class Watchers:
                 future.set_exception(StoreUnavailable("the store was closed before its watchers were notified"))
 
     def limit_to_seen(self, revision: int) -> int:
-        """Returns the lower of `revision` and the last revision sent to watchers; for transactions without writes."""
+        """Returns `revision`, but at most the last revision sent to watchers. For transactions without writes:
+        they cause no watch event for which the caller could wait."""
         return min(revision, self.notified) if any(watch.waiting is None for watch in self._watches) else revision
 
 

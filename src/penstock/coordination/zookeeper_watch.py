@@ -38,7 +38,7 @@ class Follower:
         self._nodes = nodes
         self._watchers = watchers
         self._followed = 0
-        """The value of ZookeeperClient.connection for the connection that has the recursive watch."""
+        """ZookeeperClient.connection when the recursive watch was added. If it differs now, the watch is lost."""
         self._dirty: set[str] = set()
         self._known: set[str] = set()
         """Keys that exist according to the changes sent to watchers."""

@@ -58,7 +58,7 @@ class Cancel(NamedTuple):
 
 
 class Rewind(NamedTuple):
-    """Removes copied messages from the offset `end` on, which an unclean election has removed from the topic."""
+    """Removes pending messages from topic offset `end` on: an unclean election has truncated the topic to `end`."""
 
     end: int
 

@@ -70,11 +70,11 @@ class Entry(NamedTuple):
 
 
 Ranks = dict[int, Rank]
-"""A rank (due time and offset) for each generation of messages; see machine.py."""
+"""A rank (due time and offset) by generation, a number that grows when the clock is set back (see machine.py)."""
 
 
 def last_ranks(entries: Iterable[Entry]) -> Ranks:
-    """Returns the highest rank of each generation among these entries."""
+    """Returns, for each generation (see `Ranks`) in these entries, the highest rank: due time and offset."""
     found: Ranks = {}
     for entry in entries:
         found[entry.generation] = max(found.get(entry.generation, BEFORE_ALL), entry.rank)

@@ -1,14 +1,14 @@
 """The state machine of the delayed messages of one partition: which are pending, and which were delivered. Pure.
 
-Its records are in the partition's companion log: one record per message, with the message's offset in the topic as
-key. Deliveries are recorded as a single rank (due time and offset): messages are delivered in the order of ranks, so
-all messages up to that rank are delivered. To keep that true, a message that arrives after its due time gets a rank
-after all messages already taken. If that rank is far in the future, because the clock was set back, the message keeps
-its due time in a new generation, which has its own delivered rank.
+Its records are in the companion log, a second log of the partition: one record per message, with the message's offset
+in the topic as key. Deliveries are recorded as a single rank (due time and offset): messages are delivered in the
+order of ranks, so all messages up to that rank are delivered. To keep that true, a message that arrives after its due
+time gets a rank after all messages already taken for delivery. If that rank is far in the future, because the clock
+was set back, the message keeps its due time in a new generation, which has its own delivered rank.
 
 The rank is recorded after the messages are appended to the topic, with an offset from which a new leader scans the
-topic for messages that were appended but not recorded. Everything decided before messages are taken is committed
-before they are appended, so a leader that finds them in the topic also has their entries in its companion log.
+topic for messages that were appended but not recorded. Messages are appended only once all earlier records of the
+companion log are committed, so a leader that finds delivered messages in the topic also has their records.
 """
 
 import struct
@@ -49,7 +49,8 @@ UNKNOWN: Final = -1
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 LATE_MAX_MS: Final = 1000
-"""Maximum extra delay, in ms, of a message that arrives after its due time; beyond it, a new generation begins."""
+"""Maximum time, in ms, that a message waits because messages with later due times were already taken for delivery.
+If it would wait longer, a new generation begins (see the module docstring)."""
 
 
 class DamagedDelays(PenstockError):
@@ -64,17 +65,17 @@ class DelayMachine:
     def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
         self.pending: Final = Pending(storage, run_entries)
         self.since = UNKNOWN
-        """The offset of the topic from which on records are delayed; UNKNOWN before Begin."""
+        """First offset of the topic at which records can be delayed; UNKNOWN until the Begin command is applied."""
         self.copied_to = UNKNOWN
         """All delayed messages of the topic below this offset are copied to the companion log, unless aborted."""
         self.delivered_ranks: Final[Ranks] = {}
-        """For each generation, the rank up to which all messages are delivered or cancelled."""
+        """By generation (see `_generation`): rank (due time, offset) up to which all are delivered or cancelled."""
         self._generation = 0
-        """The generation (see the module docstring) that new messages get."""
+        """The generation of new messages: a number that grows when the clock is set back (see module docstring)."""
         self.scan_from = 0
         """The offset of the topic from which a new leader searches for deliveries that were not recorded."""
         self._taken: Ranks = {}
-        """For each generation, the rank up to which all messages were taken for delivery."""
+        """By generation (see `_generation`): the highest rank (due time, offset) that was taken for delivery."""
         self._in_flight: list[Entry] = []
         self.delivered_count = 0
         self.cancelled_count = 0

@@ -17,7 +17,7 @@ from penstock.records import kernel
 
 RUN_ENTRIES: Final = 1 << 16
 HEAD_ENTRIES: Final = 256
-"""Number of entries of each run that are kept in memory."""
+"""Maximum number of entries of each run (a sorted block of entries on disk) that are kept in memory."""
 _OFFSETS: Final = struct.Struct(">8xq16x")
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
@@ -74,7 +74,7 @@ class _Run:
         self._head = b""  # it may contain the old state
 
     def position_after(self, rank: bytes) -> int:
-        """Returns the byte position of the first entry after a rank."""
+        """Returns the byte position of the first entry after `rank`, which is a packed due time and offset."""
         low, high = self.at // ENTRY_BYTES, self.size // ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
@@ -92,7 +92,8 @@ class _Run:
 
 
 class Pending:
-    """Pending messages. At most RUN_ENTRIES entries, plus HEAD_ENTRIES of each run, are in memory."""
+    """Entries of the pending messages of one partition, by due time. New entries are in memory; each RUN_ENTRIES
+    of them become a run, sorted and stored on disk, of which at most HEAD_ENTRIES stay in memory."""
 
     def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
         self._storage = storage
@@ -100,10 +101,10 @@ class Pending:
         self._incoming = bytearray()
         self._heap: list[bytes] = []
         self._fresh: dict[int, bytes] = {}
-        """The entries in the heap, by offset."""
+        """The entries in `_heap`, which are not in a run on disk, by topic offset."""
         self._runs: dict[int, _Run] = {}
         self._heads: list[tuple[bytes, int]] = []
-        """A heap of the next entry of every run, earliest first."""
+        """Heap with the next entry of every run (sorted block on disk) and the run's number, earliest first."""
         self.count = 0
         """Number of pending messages, without cancelled messages."""
 
@@ -163,7 +164,8 @@ class Pending:
         return rank_at(min(first)).due_ms if first else None
 
     def pop_to(self, last: Rank, count_max: int | None = None) -> list[Entry]:
-        """Removes and returns the entries up to a rank, in order, at most `count_max`."""
+        """Removes and returns the entries up to and including the rank `last` (due time, offset), in order; at
+        most `count_max` entries (None: no limit)."""
         if self._incoming:
             self._drain_incoming()
         heap, heads = self._heap, self._heads
@@ -236,7 +238,8 @@ class Pending:
         return True
 
     def with_hash(self, key_hash: bytes) -> Iterator[list[Entry]]:
-        """Yields the entries whose keys have this hash, one list per run, so the caller can pause between runs."""
+        """Yields the uncancelled entries whose keys have this hash: one list for the entries in memory, then one
+        per run (sorted block on disk), so the caller can pause in between."""
         if self._incoming:
             self._drain_incoming()
         fresh = (read_entry(entry) for entry in list(self._heap) if entry[_HASH_AT:_HASH_END] == key_hash)

@@ -5,7 +5,8 @@ from typing import Protocol
 
 
 class RunStorage(Protocol):
-    """Stores blocks of bytes until the process ends. Blocks can be rebuilt from the companion log."""
+    """Stores sorted runs of delayed entries as blocks of bytes, until the process ends. The next start rebuilds
+    them from the companion log, which stores the delayed messages."""
 
     def put(self, data: bytes | bytearray) -> int:
         """Stores a block; returns the number that identifies it."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 LONG_S: Final = 0.005
-"""CPU time, in seconds, from which a full collection is long (about 50,000 objects): its survivors are frozen."""
+"""A full garbage collection of at least this CPU time, in seconds (50,000 objects), is followed by `gc.freeze`."""
 COLLECT_ALL_S: Final = 6 * 3600.0
 """Minimum time, in seconds, between two collections that also visit frozen objects; see also FREEZES_MIN."""
 FREEZES_MIN: Final = 100

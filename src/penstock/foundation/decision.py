@@ -85,10 +85,11 @@ class RepeatedDecision(Protocol):
         """Number of records that the decision persists."""
 
     def decide(self, values: Any, now_ms: int) -> bytes | None:
-        """Returns the encoded records with `values`; None if the state machine must decide itself."""
+        """Returns the encoded records with new `values`, such as the offsets of a commit. Returns None if the
+        command must be decided by the state machine instead."""
 
     def apply(self, values: Any, now_ms: int) -> None:
-        """Applies the records with `values`, after they were persisted."""
+        """Applies the records that `decide` has returned for the same `values`, after they were persisted."""
 
 
 class StateMachine(Protocol):

@@ -14,10 +14,11 @@ class Reserve(IntEnum):
     """The part of the file descriptor limit, in twentieths, that a kind of use must leave free for other uses."""
 
     NEW_FILES = 4
-    """Reserve for files of new logs and segments. If a new segment cannot be opened, the active segment grows on."""
+    """New logs and segments leave 4/20 of the file descriptors free; if impossible, the active segment grows on."""
     KAFKA_CONNECTIONS = 2
     HTTP_CONNECTIONS = 1
-    """Smallest reserve, so that health checks and metrics work when Kafka connections have reached their limit."""
+    """New HTTP connections leave 1/20 of the file descriptors free: less than Kafka connections, so that health
+    checks and metrics work when Kafka connections have reached their limit."""
 
 
 def limit() -> int:

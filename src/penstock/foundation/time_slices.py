@@ -59,7 +59,7 @@ class TimeSlices:
             asyncio.get_running_loop().call_soon(self._lock.release)
 
     async def resume(self) -> None:
-        """Waits for the lock, then starts a time slice."""
+        """Waits until no other task has a time slice, then starts a time slice for this task."""
         await self._lock.acquire()
         self._holder = asyncio.current_task()
         self.taken += 1

@@ -37,10 +37,9 @@ class TopicChanges:
         """Ids of groups whose subscriptions are resolved, but whose records may not have been persisted."""
 
     def on_new_image(self, deleted: frozenset[str]) -> None:
-        """Restarts the update for a new metadata image, in which the topics `deleted` no longer exist.
-
-        Classic groups need not be resolved: their members watch for topic changes.
-        """
+        """Called with each new metadata image; `deleted`: names of topics that no longer exist. `run_slice` then
+        removes the offsets of these topics, and updates all groups except classic ones, whose members watch for
+        topic changes."""
         self._deleted |= deleted
         self._resolved = {}
         self._unresolved = dict.fromkeys(

@@ -37,9 +37,9 @@ class AbortedList:
         self._unsynced = False
 
     def measure(self, base_offset: int) -> int | None:
-        """Counts the intact entries. Returns None if no other bytes follow them. Otherwise returns the log offset
-        from which abort markers may lack an entry: after the last intact entry's marker, or `base_offset` if no entry
-        is intact.
+        """Reads the file and sets `count` to the number of intact entries. Returns None if nothing follows these
+        entries. If damaged bytes follow, returns the log offset from which abort markers may lack an entry: the
+        offset after the last intact entry's marker, or `base_offset` if no entry is intact.
 
         Damaged bytes stay until `replace_from`: if the process dies before that, the next recovery must see them.
         """

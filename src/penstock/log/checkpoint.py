@@ -29,7 +29,7 @@ FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
 _WRITTEN: Final = 0
 _SYNCED: Final = 2
-"""Index of the first of the two file slots for synced checkpoints; `_WRITTEN` is that of the written checkpoints."""
+"""Index of the first of two slots for fsynced checkpoints; `_WRITTEN`: same for checkpoints without fsync."""
 
 
 @contextmanager
@@ -91,9 +91,9 @@ class CheckpointFile:
         write."""
 
     def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
-        """Returns the checkpoint valid in this boot; None if there is none, so that recovery must read the whole
-        log. `has_failed` (an fsync of this log failed): returns the synced checkpoint, with the newest log start
-        offset."""
+        """Returns the checkpoint from which recovery starts: the newest written in this boot (`boot_id`), else the
+        newest fsynced one; None if recovery must read the whole log. `has_failed` (an fsync of this log failed):
+        only an fsynced checkpoint is valid, but gets the log start offset of the newest written in this boot."""
         data = self._disk.load(self._path)
         if data is None:
             return None
@@ -159,7 +159,7 @@ class HolesMarker:
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     is_unsynced: bool
-    """Whether the log's mark for offset gaps may still be lost at power loss; if False, `run` does nothing."""
+    """Whether HOLES_FILE, the marker for offset gaps, may need an fsync; if not, `run` does nothing."""
 
     def run(self) -> None:
         if self.is_unsynced:  # the file first: a checkpoint with has_holes relies on it
@@ -179,8 +179,7 @@ class SyncTicket:
     durable_stable_offset: int
     """Offset below which, once the fsync is done, every transaction has ended with a durable marker."""
     marks_holes: bool = False
-    """Whether to mark the log, before the fsync, as having offset gaps: its first gaps are among the fsynced
-    batches."""
+    """Whether `run` must first fsync HOLES_FILE, which marks the log as having offset gaps."""
 
     @property
     def end_offset(self) -> int:

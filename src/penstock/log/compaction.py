@@ -36,7 +36,8 @@ CLEANED: Final = ".cleaned"
 
 def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Job | None":
     """Returns a compaction job if the log is due for compaction, else None. Only fsynced batches below the offset
-    `limit` whose transactions have ended are compacted."""
+    `limit` whose transactions have ended are compacted. `keys_max`: number of keys at which the job's key table is
+    full; the next job compacts the rest. `secret`: 16 random bytes, which key the table's hash function."""
     settings = log.settings
     if not settings.compacted:
         return None
@@ -157,7 +158,7 @@ class Job:
         return transactions
 
     def _batches(self, segment: Segment, transactions: CleanedTransactions) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """Yields all batches of a segment, after registering the aborted transactions with records in the segment."""
+        """Adds the aborted transactions that overlap a segment to `transactions`; yields the segment's batches."""
         number = self.sources.index(segment)
         end = self.sources[number + 1].base_offset if number + 1 < len(self.sources) else self.end_offset
         lists = (source.aborted for source in self.sources[number:])
@@ -171,7 +172,7 @@ class Job:
                 yield segment
 
     def _groups(self, clean_to: int) -> Iterator[list[Segment]]:
-        """Yields lists of adjacent segments that are merged into one segment each."""
+        """Yields lists of segments that start below the offset `clean_to`; each list is merged into one segment."""
         group: list[Segment] = []
         size = 0
         ends = [*(segment.base_offset for segment in self.sources[1:]), self.end_offset]

@@ -83,7 +83,8 @@ class LogFiles:
         self._is_sync_needed_by_compaction = settings.compacted and self.durable_stable_offset < checkpoint.synced_to
 
     def _initial_stable_offset(self) -> int:
-        """Returns the initial `durable_stable_offset`; 0 if power loss could still remove a transaction marker."""
+        """Returns the `durable_stable_offset` of a log that was just opened: transactions that begin below it have
+        ended, with fsynced markers. Returns 0 if power loss could still remove a transaction marker."""
         if self.checkpoint.synced_to < self.end_offset:
             known = self.producers.by_id.values()
             return 0 if any(found.is_transactional for found in known) else self.checkpoint.synced_to
@@ -125,8 +126,8 @@ class LogFiles:
     # -- checkpoints
 
     def save_checkpoint(self) -> None:
-        """Writes the checkpoint for a process crash. Every SNAPSHOT_BYTES of appends, also schedules a producer
-        snapshot."""
+        """Writes a checkpoint without fsync: it is valid after a crash of the process, but not after power loss.
+        Also schedules a producer snapshot if the log has grown by SNAPSHOT_BYTES since the last one."""
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
@@ -154,7 +155,7 @@ class LogFiles:
             raise StorageError(f"{self.folder}: the disk is too full to record offset gaps; free disk space")
 
     def _holes_marker(self) -> HolesMarker:
-        """Returns a HolesMarker, which makes the mark set by `mark_holes` survive power loss."""
+        """Returns a job that fsyncs the file with which `mark_holes` has marked the log as having offset gaps."""
         is_unsynced = not self._are_holes_synced
         return HolesMarker(self.disk, self.folder, self.checkpoint_file, self.checkpoint, is_unsynced)
 

@@ -72,7 +72,8 @@ class IoQueue:
         return self._is_running or bool(self._jobs)
 
     def add(self, begin: Begin, end: End = ignore_outcome) -> None:
-        """Adds a job. If `begin` returns None, the job has no work to do and `end` is not called."""
+        """Adds a job. When all earlier jobs have ended, `begin` returns the work, which runs on a thread; then
+        `end` is called with its outcome. If `begin` returns None, there is no work and `end` is not called."""
         if self._is_stopped:
             end(_cancelled())
             return

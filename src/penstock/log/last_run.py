@@ -61,7 +61,7 @@ class LastRun:
 
 def _read(data: bytes | None) -> _Note | None:
     """Parses the content of the last-run file. Returns None if the content is missing or empty: no process has run
-    on this data folder. Returns a note with an unreported power loss if the content is unreadable."""
+    on this data folder. Takes unreadable content for a power loss that was not reported to the cluster yet."""
     if not data or not data.strip(b"\0"):
         return None  # no process has run here, or it only created the file
     try:

@@ -306,7 +306,8 @@ class Log(TruncatableLogFiles):
         return segment.read(found.position, self._end_position(number, limit, blocking), max_bytes, blocking, force)
 
     def _end_position(self, number: int, limit: int, blocking: bool) -> int:
-        """Returns the position in the file of segment `number` where the batches below the offset `limit` end."""
+        """Returns the position in the file of segment `number` where the batches below the offset `limit` end.
+        Unless `blocking`, raises ColdRead if bytes to read are not in the page cache."""
         segment = self.segments[number]
         if limit >= self.end_offset or (number + 1 < len(self.segments) and limit >= self._bases[number + 1]):
             return segment.file.size

@@ -149,7 +149,8 @@ class Producers:
         del self._refused[key]
 
     def check_own(self, header: BatchHeader) -> None:
-        """Raises if a batch without a sequence, which the broker built for a producer, may not be appended."""
+        """Checks a batch without sequence that the broker built for a producer. Raises if its producer epoch is
+        old, if it is not transactional but a transaction is open, or if there is no room for a new producer."""
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             self._check_producer_limit()
@@ -254,9 +255,9 @@ class Producers:
     # -- expiry
 
     def _evict(self) -> None:
-        """Evicts the producers idle longest of the next EVICTION_SCAN producers, except producers with open
-        transactions, which could then never end. `_check_producer_limit` has ensured that some producer has no
-        open transaction."""
+        """Scans EVICTION_SCAN producers, from where the last scan stopped. Of those without an open transaction,
+        evicts one in 2^EVICTION_SHIFT (at least one): those idle longest. If all have open transactions, scans the
+        next ones: the transaction of an evicted producer could never end."""
         by_id = self.by_id
         for _ in range(2 + len(by_id) // EVICTION_SCAN):
             if not self._candidates:

@@ -133,7 +133,8 @@ def _end_of(segment: Segment, offset: int) -> int:
 
 
 def _write_checkpoint(log: Log, found: Checkpoint | None) -> None:
-    """Writes the checkpoint of an opened log if it differs from `found`; closes index files not needed yet."""
+    """Writes the checkpoint of a log just opened, if it differs from `found`, the one on the disk. Fsyncs the log
+    if a truncation was interrupted. Closes the index files until their next use."""
     if found is None:
         log.checkpoint_file.reserve()
     if log.checkpoint != found or log.epochs_unsaved:
@@ -172,7 +173,8 @@ def _new_log(
 
 
 def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
-    """Counts the entries of all aborted lists; returns the offset up to which all lists are complete."""
+    """Counts the intact entries of each segment's aborted list. Returns the offset from which damaged lists may
+    lack entries; LONG_MAX if no list is damaged. `names`: the files in the log folder."""
     there = {name.removesuffix(".aborted") for name in names if name.endswith(".aborted")}
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
@@ -182,8 +184,8 @@ def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
 def _repair_after_power_loss(
     segments: list[Segment], start_offset: int, trusted: int, index_interval_bytes: int
 ) -> None:
-    """Rebuilds damaged indexes, and deletes files of segments below the log start offset, which power loss can
-    bring back damaged: no checkpoint covers them."""
+    """Deletes segments that lie entirely below the log start offset: power loss can bring back their deleted
+    files, with damaged content. Rebuilds damaged indexes from the batches below the recovery point `trusted`."""
     while len(segments) > 1 and segments[1].base_offset <= start_offset:
         segments.pop(0).remove()
     for segment in segments:
@@ -265,7 +267,8 @@ class _TailReader:
         self.cut_bytes = 0
 
     def _load_epochs(self, trusted: int) -> LeaderEpochCache:
-        """Returns the leader epochs up to the recovery point; `_check` adds the later epochs."""
+        """Returns the leader epochs that start below the recovery point `trusted`: from the epoch file or, if that
+        is missing or wrong, from the batches. `_check` adds the later epochs."""
         data = self._disk.load(f"{self._folder}/{EPOCHS_FILE}")
         try:
             epochs = LeaderEpochCache.load(data or b"")
@@ -286,8 +289,8 @@ class _TailReader:
         return epochs
 
     def _agree(self, epochs: LeaderEpochCache, trusted: int) -> bool:
-        """Returns whether `epochs` has the leader epochs of the first and the last batch below the recovery point.
-        The epoch file is never fsynced, so after power loss it may be outdated."""
+        """Returns whether `epochs` has the leader epochs of the first and the last batch below the recovery point
+        `trusted`. The epoch file is never fsynced, so after power loss it may be outdated."""
         start = max(self._start_offset, self._segments[0].base_offset)
         if start >= trusted:
             return True
@@ -318,7 +321,7 @@ class _TailReader:
         return end
 
     def _position(self, segment: Segment, trusted: int) -> int:
-        """Returns the file position of the first batch to check. Raises DamagedLog if no batch ends at `trusted`."""
+        """Returns the file position of the recovery point `trusted`. Raises DamagedLog if no batch ends there."""
         if trusted == segment.base_offset:
             return 0
         found = segment.locate(trusted - 1)

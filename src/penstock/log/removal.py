@@ -113,11 +113,10 @@ class TruncatableLogFiles(LogFiles):
         self.io.add(begin, end)
 
     def _prepare_drop(self, marker: HolesMarker, bases: list[int], behind: int, now_ms: int) -> None:
-        """Makes the gap marker and a producer snapshot durable before segments are dropped. Runs on a thread.
-
-        Producer state cannot be rebuilt from dropped batches, so there must be a snapshot at the offset `behind`,
-        where the last segment of `bases` ends; neither power loss nor truncation moves the log end offset below it.
-        """
+        """Before segments are dropped: fsyncs the file that marks the log as having offset gaps, and writes a
+        durable producer snapshot. Runs on a thread. Producer state cannot be rebuilt from dropped batches. So the
+        snapshot is taken at the offset `behind`, where the last dropped segment ends; neither power loss nor
+        truncation moves the log end offset below it."""
         marker.run()
         if not self._snapshots.ensure(behind, bases, now_ms, self.settings.max_producer_ids):
             raise StorageError(f"{self.folder}: the disk is too full for a producer snapshot; free disk space")
@@ -142,8 +141,8 @@ class TruncatableLogFiles(LogFiles):
         return prepare
 
     def end_replacement(self, first: int, count: int, fresh: list[Segment] | None, clean_to: int) -> None:
-        """Replaces `count` segments from index `first` on by `fresh`. If `fresh` is None (compaction failed),
-        keeps them."""
+        """Replaces `count` segments from index `first` on by `fresh`, and sets the cleaner offset to `clean_to`.
+        If `fresh` is None (compaction failed), keeps the segments and the cleaner offset."""
         self._are_segments_pinned = False
         if fresh is None:
             return

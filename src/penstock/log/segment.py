@@ -133,7 +133,8 @@ class Segment:
         return end
 
     def locate(self, offset: int, blocking: bool = True) -> BatchPosition | None:
-        """Returns the batch that contains `offset`, or the first batch after it; None if there is neither."""
+        """Returns the position of the batch that contains `offset`, or of the first batch after it; None if there
+        is neither. Unless `blocking`, raises ColdRead if bytes to read are not in the page cache."""
         _, _, newest_base, newest_last = self._newest
         if offset >= newest_base:
             return BatchPosition._make(self._newest) if offset <= newest_last else None

@@ -35,7 +35,7 @@ class Snapshots:
         return f"{self._folder}/{segment_name(offset)}{_SUFFIX}"
 
     def save(self, offset: int, producers: ProducerSnapshot, durable: bool = False) -> bool:
-        """Writes a snapshot; returns False on a full disk: without the snapshot the next replay only takes longer."""
+        """Writes the snapshot file for `offset` (`durable`: with fsync). Returns False on an error (disk full)."""
         try:
             self._disk.store(self._path(offset), producers.encode(), durable)
         except StorageError:
@@ -84,8 +84,8 @@ class Snapshots:
         return producers
 
     def ensure(self, offset: int, bases: Sequence[int], now_ms: int, limit: int) -> bool:
-        """Writes a durable snapshot at `offset`, where a segment begins; returns False on a full disk. Runs on a
-        thread: opens the earlier segments, which begin at `bases`, a second time."""
+        """Writes a durable snapshot at `offset`, even if one exists; returns False on a full disk. `limit`:
+        maximum number of producers. Runs on a thread, so it opens its own Segments, with the base offsets `bases`."""
         known = max((known for known in self.offsets() if known <= offset), default=0)
         first = max(0, bisect_right(bases, known) - 1)
         segments = [Segment(self._disk, self._folder, base) for base in bases[first:]]
@@ -100,8 +100,8 @@ class Snapshots:
     def _newest(
         self, segments: Sequence[Segment], end_offset: int, limit: int, remove: bool
     ) -> tuple[int, Producers]:
-        """Returns offset and state of the newest intact snapshot at or before `end_offset`; without one, the log
-        start offset and an empty state. `remove`: deletes damaged and later snapshots."""
+        """Returns the offset to replay from, and the newest intact snapshot at or before `end_offset` (else an
+        empty state), of at most `limit` producers. `remove`: whether to delete damaged and later snapshots."""
         start = segments[0].base_offset
         producers = None
         removed = False

@@ -129,7 +129,8 @@ class KafkaConnection(RequestDispatcher):
     # -- receiving
 
     def _receive(self, count: int) -> None:
-        """Slow path of `buffer_updated`: for timed reads, and for connections with unanswered or large requests."""
+        """Handles `count` received bytes: the slow path of `buffer_updated`. Used for one read in 32, to measure
+        its latency, and while the connection is blocked or has unanswered or large requests."""
         if self._large is not None:
             self._receive_large(self._large, count)
             return
@@ -237,7 +238,8 @@ class KafkaConnection(RequestDispatcher):
         self._pause()
 
     def _on_memory(self) -> None:
-        """Resumes reading in the next event-loop iteration: the caller may still be handling another request."""
+        """Called when the memory budget has room again. Resumes reading only in the next event-loop iteration,
+        because the call may come while another request is being handled."""
         asyncio.get_running_loop().call_soon(self._end_await_memory)
 
     def _end_await_memory(self) -> None:
@@ -286,7 +288,7 @@ class KafkaConnection(RequestDispatcher):
         return large.is_slow(now_s)
 
     def idle_for_s(self, now_s: float) -> float:
-        """Returns the seconds since a call of this method first noticed the latest read: reads record no time."""
+        """Returns the seconds without a read, counted from the first call of this method after the last read."""
         if self.reads != self._reads_before:
             self._reads_before = self.reads
             self._last_read_s = now_s

@@ -123,7 +123,7 @@ class KafkaListener:
                 connection.fast_paths.clear()
 
     def report(self) -> None:
-        """Reports the requests that the connections have answered on the fast path to the probe."""
+        """Updates the metrics with the requests that connections have answered on the fast path since last time."""
         for connection in self.connections:
             connection.report()
 

@@ -29,7 +29,7 @@ class ApiMetrics:
 
 
 class Metrics:
-    """Counts connections and requests (as the Kafka listener's Probe), and collects all metrics of the broker."""
+    """Counts connections and requests of the Kafka listener, and collects all metrics of the broker."""
 
     def __init__(self, partitions: Partitions, cluster: ClusterMetrics) -> None:
         self._partitions = partitions

@@ -51,7 +51,7 @@ class UnconfirmedResponses:
         self._written = 0
         """Bytes written to the connection since the first call of `add`."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        """Unconfirmed responses, oldest first: pairs of `_written` after the response, and the `on_lost` callback."""
+        """Unconfirmed responses, oldest first: the value of `_written` after the response, and its `on_lost`."""
 
     def add(self, count: int, on_lost: Callable[[], None] | None) -> None:
         """Adds a written response of `count` bytes; `lose` calls its `on_lost` unless the client has received it."""

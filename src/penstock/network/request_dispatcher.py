@@ -34,10 +34,10 @@ class RequestDispatcher(ResponseSender):
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
         self.fast_paths: dict[int, AnyFastPath] = {}
         self._sampled_s = 0.0
-        """Seconds that the last timed read took to handle; reported as the latency of fast-path requests."""
+        """Seconds that it took to handle the last sampled socket read: latency reported for fast-path requests."""
 
     def report(self) -> None:
-        """Reports requests answered on the fast path to the probe, all with the last sampled latency."""
+        """Updates the metrics: adds requests answered on the fast path, each with the last sampled latency."""
         for path in self.fast_paths.values():
             if path.count:
                 self._listener.probe.requests(path.api_key, *path.take_counts(self._sampled_s))

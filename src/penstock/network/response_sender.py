@@ -76,7 +76,8 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _resume(self) -> None:
-        """Handles requests that had to wait, and resumes reading from the connection."""
+        """Handles requests that were received while the connection was blocked (for example, by too many
+        unanswered requests), then resumes reading. Does nothing if the connection is still blocked."""
 
     def _on_answer(self, call: Call) -> None:
         """Called when a call is answered: writes the responses that are next in request order, then handles

@@ -128,7 +128,8 @@ def _moved(part: DeliveryRange, move: Move) -> DeliveryRange:
 
 
 def _released(part: DeliveryRange, ack_type: AckType, due_ms: int) -> DeliveryRange:
-    """Returns the state of a delivery range after RELEASE, RENEW or UNDO."""
+    """Returns a delivery range after RELEASE (available from `due_ms` on), RENEW (in flight until `due_ms`) or
+    UNDO (available at once, with one delivery less; `due_ms` is ignored)."""
     first, last, count, _, holder, received_ms, group, _ = part
     if ack_type is AckType.RENEW:
         return DeliveryRange(first, last, count, due_ms, holder, received_ms, group)
@@ -147,7 +148,8 @@ class RangeEdits:
         """The parts that each changed range is split into, in order, by the range's first offset."""
 
     def pieces(self, first: int, last: int) -> list[tuple[int, DeliveryRange]]:
-        """Returns the parts that overlap with these offsets, each with the first offset of its original range."""
+        """Returns the pieces of delivery ranges that overlap with the offsets `first` to `last` (inclusive). Each
+        has the first offset of its range; a range that was not split yet is one piece."""
         return [
             (base.first, piece)
             for base in self._delivery.between(first, last)
@@ -156,7 +158,8 @@ class RangeEdits:
         ]
 
     def cut(self, base: int, piece: DeliveryRange, part: DeliveryRange, after: DeliveryRange | None) -> None:
-        """Replaces `part` of `piece` with `after` (None: removes `part`), in the range that starts at `base`."""
+        """Splits `piece`: replaces its sub-range `part` with `after`, or removes `part` if `after` is None.
+        `base`: first offset of the range that `piece` belongs to, as returned by `pieces`."""
         pieces = self._cut.setdefault(base, [self._delivery.ranges[base]])
         at = pieces.index(piece)
         left = [piece.part(piece.first, part.first - 1)] if piece.first < part.first else []
@@ -168,7 +171,7 @@ class RangeEdits:
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft, joins adjacent ranges in the same state, and starts the moves among them."""
+        """Adds the changes to the draft, joins adjacent ranges in the same state, and moves ranges with a `move`."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []
@@ -186,7 +189,7 @@ class RangeEdits:
                 draft.move(self._delivery, piece, piece.move.destination)
 
     def _join(self, kept: list[DeliveryRange], piece: DeliveryRange, gone: set[int]) -> None:
-        """Appends `piece` to `kept`, joined with the adjacent ranges that are in the same state."""
+        """Appends `piece` to `kept`, joined with adjacent ranges in the same state; adds ranges to drop to `gone`."""
         if piece.group is None:
             before = kept[-1] if kept else None
             if before is None or before.last + 1 != piece.first:

@@ -150,7 +150,8 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns `command.fresh` from the share group's end offset on; None if it starts later, or ranges_max is met."""
+    """Returns the messages of `command.fresh` from the share group's end offset (`delivery.end`) on. Returns None
+    if `fresh_from` is above that offset, or the group already has `settings.ranges_max` delivery ranges."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end

@@ -65,13 +65,15 @@ class _Claims:
         return reached
 
     def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
-        """Yields each claimed part: first offset of its range, the piece that contains the part, and the part."""
+        """Yields each claimed part of a delivery range, as a tuple: the first offset of the range; the piece of
+        the range, as split by `edits`, that contains the part; the part."""
         for first, last in self._command.ranges:
             for base, piece in edits.pieces(first, last):
                 yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
 
     def _held(self, part: DeliveryRange) -> DeliveryRange | None:
-        """Returns `part` as held by the consumer, cut to the in-flight limit; None if `part` is not available."""
+        """Acquires `part`, up to the in-flight limit, and returns it as a range in flight. Returns None if the
+        limit is reached or `part` is not available to the consumer."""
         first, last, count, due_ms, holder, received_ms, group, move = part
         is_ours = holder == self._command.holder
         if move is not None or (due_ms > self._now_ms and not is_ours):
@@ -146,7 +148,8 @@ class _Claims:
         return self._held(delivery_range) or delivery_range
 
     def _keep(self, left: DeliveryRange | None, delivery_range: DeliveryRange) -> DeliveryRange:
-        """Returns `delivery_range`, joined with the range before it (`left`) if alike; else also persists `left`."""
+        """Joins `left` and the range after it, `delivery_range`, if both are adjacent and in the same state;
+        returns the joined range. Otherwise adds `left` to the draft and returns `delivery_range`."""
         if left is None:
             return delivery_range
         if delivery_range.group is None and left.last + 1 == delivery_range.first and left.is_like(delivery_range):
@@ -155,7 +158,8 @@ class _Claims:
         return delivery_range
 
     def _end(self, processed: Sequence[Fresh], fresh: Sequence[Fresh]) -> int:
-        """Returns the new end offset: after the last processed message, or `fresh_end` if all were processed."""
+        """Returns the share group's new end offset: the offset after the last message in `processed`; unchanged if
+        there is none. If `processed` is all of `fresh`, the new end offset is at least `command.fresh_end`."""
         end = processed[-1].offset + 1 if processed else self._delivery.end
         return max(end, self._command.fresh_end) if len(processed) == len(fresh) else end
 

@@ -34,15 +34,14 @@ class Fresh(NamedTuple):
     group: str = ""
     """The message group; empty unless the queue is FIFO."""
     run: int = 1
-    """Number of consecutive messages from `offset` on, each of `size` bytes, of a batch that is not decompressed.
-    More than one only where messages have no delays and no message groups."""
+    """Number of consecutive messages from `offset` on. More than 1 only for a batch that is not decoded, because
+    delays and message groups are not needed; `size` is then the average size of the batch's messages."""
 
 
 class Acquire(NamedTuple):
-    """Acquires messages for a consumer. The reply is a tuple of Acquired. Raises OverLimit (not in a FIFO queue).
-
-    Messages that became available again come first, then fresh messages. A new share group begins at `fresh_from`.
-    """
+    """Acquires messages for a consumer: first messages that became available again, then fresh messages. The reply
+    is a tuple of Acquired. If the in-flight limit is reached, raises OverLimit; in a FIFO queue, the reply is ().
+    A new share group begins at `fresh_from`."""
 
     group: str
     holder: str
@@ -51,11 +50,12 @@ class Acquire(NamedTuple):
     fresh: tuple[Fresh, ...] = ()
     """Messages from the share group's end offset (first offset never delivered) on, in order; may have gaps."""
     fresh_end: int = UNKNOWN
-    """The share group's end offset once `fresh` is processed. UNKNOWN: the offset after the last fresh message."""
+    """The share group's end offset after all of `fresh` is processed. UNKNOWN: the offset after its last message."""
     fresh_from: int = UNKNOWN
-    """The offset at which `fresh` was read. `fresh` is ignored if this is above the share group's end offset."""
+    """The offset at which reading of `fresh` began. If it is above the share group's end offset (first offset
+    never delivered), messages in between are missing, and `fresh` is ignored."""
     max_bytes: int = BYTES_MAX
-    """Maximum total size of fresh messages, in bytes. The first message is delivered even if it is larger."""
+    """Maximum total bytes of never-delivered messages (`fresh`). The first message is delivered even if larger."""
     whole_ranges: bool = False
     """Whether to deliver whole ranges and all of `fresh`, even beyond max_messages; never beyond in-flight limits."""
     has_more: bool = False
@@ -70,14 +70,14 @@ class Acquire(NamedTuple):
 class Reschedule(NamedTuple):
     """Adds `by_ms` to all deadlines that have not expired, after the wall clock was stepped.
 
-    The reply is the command for the rest, or None if none is left. After a step back, `now_ms` must be the new time.
+    The reply is the command that continues, or None when done. After a step back, `now_ms` must be the new time.
     """
 
     by_ms: int
     group: str = ""
     """The share group to continue with; if empty, starts with the first share group."""
     first: int = 0
-    """The offset in `group` to continue from."""
+    """The offset to continue from in share group `group`: the first delivery range that is not changed yet."""
 
 
 class Acquired(NamedTuple):
@@ -107,8 +107,8 @@ class Claim(NamedTuple):
     """First and last offset of each claimed range; sorted, not overlapping."""
     visibility_ms: int
     fresh: tuple[Fresh, ...] = ()
-    """Like `Acquire.fresh`. Unclaimed fresh messages before the last claimed one become available to all
-    consumers."""
+    """Messages from the share group's end offset (first offset never delivered) on, in order. Those before the
+    last claimed message that are not claimed become available to all consumers."""
     fresh_end: int = UNKNOWN
     fresh_from: int = UNKNOWN
     settings: DeliverySettings = DEFAULTS
@@ -124,7 +124,8 @@ class Claimed(NamedTuple):
 
 
 class AckType(Enum):
-    """What an acknowledgement does with its messages. "Only while in flight": raises NotInFlight otherwise."""
+    """What an acknowledgement does with its messages. "Only while in flight": after the visibility timeout, it is
+    refused with NotInFlight."""
 
     DONE = "done"
     """Finishes the messages; also after the deadline, unless another consumer has acquired them."""
@@ -133,13 +134,14 @@ class AckType(Enum):
     REJECT = "reject"
     """Sends the messages to the dead-letter queue; without such a queue, finishes them. Only while in flight."""
     RENEW = "renew"
-    """Sets the deadline to due_ms; messages are available if it is past. Keeps the receipt. Only while in flight."""
+    """Changes the end of the visibility timeout to due_ms; if that is in the past, the messages are available at
+    once. Only while in flight."""
     UNDO = "undo"
     """Makes the messages available and does not count the delivery."""
     MOVE = "move"
     """Moves the messages to `destination`, for move tasks."""
     DELETE = "delete"
-    """Finishes the messages. Only while in flight. For share groups, and DeleteMessage of a FIFO queue."""
+    """Finishes the messages, only while in flight (else NotInFlight). For share groups and FIFO queues."""
     CHANGE = "change"
     """Sets the deadline to due_ms; if that is in the past, the message is available. Accepts any receipt of the
     message, even an expired or older one: ChangeMessageVisibility of a standard queue."""

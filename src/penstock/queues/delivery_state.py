@@ -1,7 +1,7 @@
 """The delivery state of one share group on one partition: delivery ranges, and indexes over them. Pure.
 
-Durable state is `end` and the delivery ranges; the indexes are derived from these and from the time. A delivery range
-is in one of four states:
+Durable state is the delivery ranges and the end offset (`end`), from which on no message was delivered yet. The
+indexes are derived from these and from the time. A delivery range is in one of four states:
 
 timed     in flight (with a holder) or delayed (without one), until its due time
 ready     available: it can be acquired
@@ -23,7 +23,7 @@ NOT_READY = -1
 
 
 class Chain:
-    """The unfinished messages of one message group, in order, without messages that are being moved elsewhere."""
+    """The unfinished messages of one message group, in order, without those being moved to another partition."""
 
     __slots__ = ("held", "offsets", "ready_at")
 
@@ -69,14 +69,14 @@ class DeliveryState:
 
     @property
     def ready_at_ms(self) -> int | None:
-        """When the next message below the end offset becomes available: 0 if one is available now, None if never.
+        """When (ms) the next message below `end` becomes available: 0 if one is available now, None if none will be.
 
         In a FIFO queue, a message that is due may still wait for an earlier message of its message group.
         """
         return 0 if self.ready else self._timers.next_ms
 
     def counts(self, now_ms: int) -> Counts:
-        """Counts messages below the end offset by state; messages waiting for their message group are available."""
+        """Counts messages below `end` by state; messages that wait for their message group count as available."""
         self.advance(now_ms)
         return Counts(self._available, self.in_flight, self._delayed, self._moving)
 
@@ -122,7 +122,7 @@ class DeliveryState:
                 self._refresh(delivery_range.group)
 
     def set_clock_back(self, by_ms: int) -> None:
-        """Sets this state's clock back, by adding a negative `by_ms`. Messages that are available stay available."""
+        """Adds `by_ms`, if negative, to this state's clock. Messages that are available stay available."""
         if by_ms < 0:
             self._now_ms += by_ms
 

@@ -74,7 +74,7 @@ class Draft:
             self.put(delivery, delivery_range)
 
     def start_move(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
-        """Starts the move of a range's first message; the other messages wait. A producer id must be set."""
+        """Starts to move a range's first message to its destination; the others follow later. Needs a producer id."""
         wanted, producer_id = delivery_range.move, self._moves.producer_id
         assert wanted is not None
         assert producer_id is not None
@@ -92,7 +92,8 @@ class Draft:
         self._started.add(destination)
 
     def abandon_move(self, delivery_range: DeliveryRange) -> None:
-        """Retires the producer epoch of a started move, because its copy may or may not have been written."""
+        """Makes the next move to the same destination use a new producer epoch, because the copy of this move,
+        which is given up, may or may not have been written. Does nothing if this move was not started."""
         if delivery_range.move is None or delivery_range.move.sequence == NO_SEQUENCE:
             return
         destination, producer_id, epoch, sequence = delivery_range.move

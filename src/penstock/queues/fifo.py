@@ -77,7 +77,8 @@ class _FifoAcquisition:
         """Offsets of the never-delivered messages in `taken`."""
 
     def take(self) -> None:
-        """Acquires messages by message group: first the groups with messages below the end offset, in order."""
+        """Acquires messages, one message group after another: first groups with available delivery ranges, in
+        offset order; then groups whose unfinished messages are all in `command.fresh` (never delivered)."""
         delivery, command = self._delivery, self._command
         fresh = fresh_of(delivery, command)
         processed = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
@@ -119,7 +120,7 @@ class _FifoAcquisition:
         return True
 
     def _choose_groups(self, groups: dict[str, list[Fresh]]) -> None:
-        """Acquires never-delivered messages of message groups without unfinished messages below the end offset."""
+        """Acquires messages of `groups` (never delivered), except message groups with earlier unfinished messages."""
         for group, messages in groups.items():
             if self._want <= 0:
                 return
@@ -139,7 +140,9 @@ class _FifoAcquisition:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
-        """Creates ranges of messages not acquired: before the last acquired one, or all `processed` if none was."""
+        """Creates delivery ranges for those messages in `processed` (the examined part of `fresh`) that were not
+        acquired, up to the last acquired one. If none was acquired: for all of them, unless the request is full or
+        `_is_early`. Then moves the share group's end offset."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while processed[-1].offset not in chosen:
@@ -157,7 +160,7 @@ class _FifoAcquisition:
             self._draft.position(delivery, end)
 
     def _is_early(self, fresh: Sequence[Fresh]) -> bool:
-        """Whether all of these messages are delayed and the log ends after them: then they need no ranges yet."""
+        """Returns whether all of these are delayed and `has_more` is False: then a later receive reads them again."""
         return not self._command.has_more and all(one.due_ms > self._now_ms for one in fresh)
 
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:

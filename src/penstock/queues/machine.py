@@ -1,7 +1,7 @@
 """The delivery state machine of one partition, for all share groups and queues on it. Pure.
 
-Its records are in the partition's companion log; see foundation/decision.py. A decision is written as one batch, so
-that a message is always in exactly one state. Expiry writes nothing: after its deadline, a message is available.
+Its records are in the partition's companion log, an internal log. The records of a command are one batch (but see
+positions.py), so that a message is in exactly one state. Expiry writes nothing: a message is available when due.
 """
 
 from collections.abc import Callable, Iterator
@@ -93,7 +93,8 @@ class QueueMachine:
     # -- queries
 
     def group(self, name: str) -> DeliveryState | None:
-        """Returns a share group's state, read-only, if it has any. Call `advance` or `counts` of the state first."""
+        """Returns the delivery state of a share group, for reading only; None if there is none. Call the state's
+        `advance` or `counts` first: they expire visibility timeouts and delays that are due."""
         return self._deliveries.get(name)
 
     @property
@@ -111,7 +112,7 @@ class QueueMachine:
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns `purged_to` of each purged queue by `purge_mark`, a destination made from the queue's name."""
+        """Returns the `purged_to` offset of each purged queue. The key, `purge_mark(name)`, stands for the queue."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
@@ -174,7 +175,7 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Creates the state of a new share group, whose end offset is where the command's `fresh` messages begin."""
+        """Creates the state of a new share group, which begins at `fresh_from` (UNKNOWN: at the first of `fresh`)."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
@@ -303,7 +304,7 @@ class QueueMachine:
         return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_atomic=True)
 
     def _resume(self) -> Decision:
-        """Repeats copies that the last leader may or may not have written. Persists nothing, so it cannot fail."""
+        """Repeats the copies of moves in progress, which the last leader may not have written. Persists nothing."""
         self._loaded_ms = None
         moving = self._moves.in_progress.values()
         return Decision(

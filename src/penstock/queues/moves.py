@@ -21,7 +21,7 @@ from penstock.queues.records import EPOCH_MAX, NO_SEQUENCE, DeliveryRange, Deliv
 
 
 class Moves:
-    """Moves of all share groups of one partition, pending or in progress. Changes only when records are applied."""
+    """Pending and started moves of messages from one partition to others. Changes only when records are applied."""
 
     def __init__(self) -> None:
         self.producer_id: int | None = None
@@ -67,7 +67,8 @@ class Moves:
 
 
 def next_move(destination: Destination, producer_id: int, route: Route | None) -> tuple[Move, Route]:
-    """Returns a move whose copy has the producer id, epoch and sequence of `route`, and the Route after that move."""
+    """Returns a move whose copy has the producer id, epoch and sequence of `route`, and the Route after that move.
+    If `route` is None or of another producer id, starts with `producer_id`, epoch 0 and sequence 0."""
     if route is None or route.producer_id != producer_id:
         route = Route(producer_id, 0, 0)
     move = Move(destination, *route)
@@ -75,7 +76,7 @@ def next_move(destination: Destination, producer_id: int, route: Route | None) -
 
 
 def after_abandoned(route: Route) -> Route | None:
-    """Returns the Route after an abandoned move, with the next producer epoch; None if there are no more epochs."""
+    """Returns the Route after a move with `route` was abandoned: the next producer epoch, or None if none is left."""
     return Route(route.producer_id, route.epoch + 1, 0) if route.epoch < EPOCH_MAX else None
 
 

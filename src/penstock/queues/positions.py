@@ -1,7 +1,7 @@
 """Purges, trims, repositions or deletes the delivery state of a whole share group. Pure.
 
-The records of such a decision may exceed one batch, and later batches may fail. So records that belong together (of
-one split range) come first, which puts them in the same batch, and repeating the command completes it.
+The records of such a command may need several batches, and a later batch may fail; then the command can be repeated.
+The records that split a range come before those that drop other ranges, so that they are in the same batch.
 """
 
 from penstock.queues.delivery_state import DeliveryState
@@ -29,16 +29,16 @@ def trim(draft: Draft, delivery: DeliveryState, start: int) -> None:
 
 
 def set_position(draft: Draft, delivery: DeliveryState, end: int) -> None:
-    """Makes messages from `end` on available, and finishes messages below it.
+    """Sets the share group's end offset: messages from `end` on become available, messages below it are finished.
 
-    The position's record comes last: a position below an existing range would make its messages available twice.
+    The end offset is written last: messages of a delivery range above it would be available twice.
     """
     _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.position(delivery, end)
 
 
 def forget(draft: Draft, delivery: DeliveryState) -> None:
-    """Deletes all state of a share group. The position is deleted last, so that the command can be repeated."""
+    """Deletes all state of a share group. Its end offset comes last: until then, the command can be repeated."""
     _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.records.append(position_record(delivery.key, delivery.name, None))
 

@@ -13,7 +13,7 @@ from penstock.queues.commands import Destination
 from penstock.queues.errors import DamagedState
 
 POSITION: Final = 1
-"""Record kind: the end offset of a share group, from which on messages were never delivered."""
+"""Record kind: the end offset of a share group. No message at or above it was delivered yet."""
 DELIVERY_RANGE: Final = 2
 """Record kind: consecutive unfinished messages of a share group."""
 ROUTE: Final = 3
@@ -115,7 +115,7 @@ def range_record(prefix: bytes, group: str, delivery_range: DeliveryRange) -> St
 
 
 def _special_range(delivery_range: DeliveryRange, held: bytes) -> bytes:
-    """Encodes a range that is being moved, or belongs to a FIFO queue."""
+    """Encodes a range of a FIFO queue, or one being moved to another queue. `held`: the holder's encoded name."""
     grouped = (delivery_range.group or "").encode(errors=KEY_ERRORS)
     flags = _GROUPED if delivery_range.group is not None else 0
     tail = b""
@@ -163,21 +163,20 @@ def route_record(destination: Destination, route: Route | None) -> StateRecord:
 
 
 def purge_mark(group: str) -> Destination:
-    """Returns the fictitious destination whose Route record stores the offset up to which a queue was purged."""
+    """Returns the key of a group's purge record: a destination that cannot exist, made of the group's name."""
     return Destination(blake2b(group.encode(), digest_size=16).digest(), NOWHERE)
 
 
 def purge_record(group: str, end: int | None) -> StateRecord:
-    """Returns the record that frees the deduplication ids of messages below `end`; its tombstone if `end` is None.
-
-    It is encoded as the route of a message group to a partition that does not exist: older brokers ignore such a
-    route, but could not load delivery state that has a record of an unknown kind (decision 34).
-    """
+    """Returns the record of a purge: deduplication ids of messages below offset `end` can be used again. If `end`
+    is None, returns the tombstone. It is encoded like `route_record`: older brokers ignore such a record, but
+    could not load a new kind of record (decision 34)."""
     return route_record(purge_mark(group), None if end is None else Route(end, 0, 0))
 
 
 def producer_record(producer_id: int | None) -> StateRecord:
-    """Returns the record of the partition's producer id; its tombstone if `producer_id` is None: no epoch is left."""
+    """Returns the record of the producer id with which this partition copies messages to other partitions. If
+    `producer_id` is None (the last one has no more epochs), returns the tombstone."""
     value = None if producer_id is None else _POSITION.pack(VERSION, producer_id)
     return StateRecord(key=bytes((PRODUCER,)), value=value, parsed=(None, producer_id))
 

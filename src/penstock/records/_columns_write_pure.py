@@ -186,7 +186,7 @@ def spread(
 
 
 class _Numbers:
-    """A nullable Arrow column of int32; an argument of None makes a column of nulls."""
+    """A nullable int32 column in Arrow's layout. If `column` is None, all rows are null."""
 
     def __init__(self, column: IntColumn | None) -> None:
         self._data = None if column is None else _items(column.data, "i")

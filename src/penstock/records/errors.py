@@ -1,4 +1,4 @@
-"""Errors of record batches that no other package shares."""
+"""Errors of record batches that only this package raises."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError

@@ -36,8 +36,8 @@ class KeyTable(Protocol):
 
 
 class Kernel(Protocol):
-    """The functions of both implementations. A position is an index into a decompressed body; a position out of
-    range raises an error. `live`: a byte per record; a record whose byte is 0 is not read, and its result is 0."""
+    """Interface of the compiled extension and of its pure Python version. A position is an index into a
+    decompressed body; out of range, it raises an error. `live`: a byte per record; where it is 0, the result is 0."""
 
     def count_records(self, buf: Buffer, start: int, end: int) -> int:
         """Returns how many records fill [start, end), by their length fields; -1 if they do not fill it exactly."""
@@ -55,7 +55,8 @@ class Kernel(Protocol):
         base_timestamp: int,
         same_timestamp: bool,
     ) -> tuple[Ints, ...]:
-        """Returns the values for the fields of `Columns`, from the field `offsets` on."""
+        """Decodes the `count` records of a body. Returns offsets, timestamps, positions and lengths of keys and of
+        values, positions and counts of headers, positions and lengths of records (as `Columns` takes them)."""
 
     def find_header(self, body: Buffer, at: Ints, count: Ints, name: Buffer) -> tuple[Ints, Ints]:
         """Returns value position and length of each record's first header of that name (-1: null, -2: absent)."""
@@ -119,12 +120,14 @@ class Kernel(Protocol):
     # if it matches, 0 if not, 2 for null. Records whose byte in `live` is 0 are not read and get 0.
 
     def match_text(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, value: Buffer) -> bytes:
-        """Returns per record 1 if `bytes op value` is true, else 0, or 2 if null; `op` 0 to 5: = <> < <= > >=."""
+        """Returns per record 1 if `body[at:at + length] op value` is true, 0 if not or if its `live` byte is 0, 2
+        if null (negative length). `op`: 0 to 5 for = <> < <= > >=."""
 
     def match_texts(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, values: Sequence[Buffer]
     ) -> bytes:
-        """Returns per record 1 if its bytes are among `values`, else 0, or 2 if null."""
+        """Returns per record 1 if its bytes `body[at:at + length]` are among `values`, 0 if not or if its `live`
+        byte is 0, 2 if null (negative length)."""
 
     def match_flag(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted: bool) -> bytes:
         """Returns per record 1 if its text (true or false) equals `wanted`, else 0, or 2 if null or other text."""
@@ -132,7 +135,8 @@ class Kernel(Protocol):
     def match_numbers(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]
     ) -> bytes:
-        """Returns per record 1 if `number op value` is true for any of `values`, else 0, or 2 if not a number."""
+        """Returns per record 1 if `number op value` is true for any of `values`, 0 if not or if its `live` byte is
+        0, 2 if `body[at:at + length]` is null or not the text of a number. `op` as in `match_text`."""
 
     def match_pieces(
         self,
@@ -163,7 +167,8 @@ class Kernel(Protocol):
         """Sorts 32-byte entries of delayed messages (delays/entries.py) in place, by their first 16 bytes."""
 
     def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
-        """Returns a batch's records whose key starts with `kind`, as 32-byte entries; and all other records."""
+        """Returns a batch's records whose key is `kind` and an offset, without tombstones, as 32-byte entries of
+        delayed messages (delays/entries.py); and its other records that have a key, as (key, value) pairs."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
         """Returns an empty key table; the 16-byte secret prevents deliberate hash collisions of keys."""

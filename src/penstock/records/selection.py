@@ -67,7 +67,7 @@ class Selection:
             self._aborted.setdefault(entry.producer_id, []).append(entry)
 
     def is_visible(self, header: BatchHeader) -> bool:
-        """Returns whether a consumer may see records of this batch; if not, skips the batch."""
+        """Returns whether consumers may see this batch; if not (control, empty or aborted), calls `skip` for it."""
         if header.is_control or header.count == 0 or self._is_aborted(header):
             self.skip(header)
             return False
@@ -108,7 +108,8 @@ class Selection:
         self.next_offset = header.next_offset
 
     def answer(self) -> Selected:
-        """Returns the kept records, and a control batch at the end if records after them were skipped."""
+        """Returns the kept records. If records after the last kept one were skipped, adds a control batch that
+        makes consumers advance past them."""
         parts, last = self._parts, self._last
         if last is not None and self._kept_to < self.next_offset:
             timestamp_ms = max(last.max_timestamp, 0)
@@ -128,14 +129,11 @@ def hide(
     from_offset: int,
     aborted: Iterable[Aborted] = (),
 ) -> Selected:
-    """Returns whole batches as read from a log, without the records at the offsets that `hidden` returns for a batch.
+    """Returns batches as read from a log, without the records at the offsets that `hidden` returns.
 
-    A batch without hidden records (None, or an empty collection) is not decompressed, so no thread is needed for it;
-    if no batch has hidden records, do not call this function: send `data` itself. `aborted`: for a read_committed
-    consumer, `log.aborted_between(from_offset, end)`; then send it an empty list of aborted transactions. Batches
-    with hidden records are decompressed and compressed again: for large batches, call this on a thread.
-
-        answer = hide(data, index.delayed_in, from_offset=7)   # answer.records goes to the consumer
+    `hidden` is called for each batch; None or an empty collection keeps the whole batch, without decompression.
+    `aborted`: transactions whose batches are left out as well. For a read_committed consumer, pass
+    `log.aborted_between(from_offset, end)`, and send the consumer an empty list of aborted transactions.
     """
     selection = Selection(from_offset, aborted)
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""State machines on companion logs: one for each replica on this broker whose partition has a companion log."""
+"""State machines on companion logs: the second logs of partitions, for queue state or delayed messages."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -19,7 +19,8 @@ Watcher = Callable[[TopicIdPartition, StateRuntime], None]
 
 
 class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
-    """Runs and finds the state machines on companion logs. Call `apply` after `Partitions.apply`."""
+    """Runs and finds the state machines on companion logs (second logs of partitions, for queue state or delayed
+    messages). Call `apply` after `Partitions.apply`."""
 
     def __init__(
         self,
@@ -59,7 +60,8 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
 
     @property
     def standbys(self) -> dict[TopicIdPartition, StateRuntime]:
-        """The standby state machine runtimes, by topic-partition."""
+        """Runtimes of replicas that this broker does not lead, by topic-partition. They replay committed records,
+        so that this broker can take over quickly if it is elected."""
         return dict(self._standbys)
 
     def apply(self, image: ClusterImage) -> None:
@@ -96,5 +98,4 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
 
 
 def _ignore_effect(effect: object) -> None:
-    """Does nothing. RuntimeSet requires a `perform` function, but `_new` passes another, which gets the
-    topic-partition."""
+    """Does nothing. RuntimeSet requires a `perform`, but never calls this one: `_new` gives each runtime its own."""

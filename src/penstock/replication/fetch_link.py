@@ -302,7 +302,7 @@ class FetchLink:
     def _restart_inside_batch(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> None:
-        """Restarts the log with the leader's first batch, inside which the leader's log start offset lies."""
+        """Replaces the log by the fetched records, whose first batch contains the leader's log start offset."""
         if partition.log.io.is_busy:
             self._back_off(key, now_ms)
             return

@@ -29,13 +29,14 @@ class FetchLinks:
         uses_sessions: bool = True,
         throttle: Throttle | None = None,
     ) -> None:
-        """`throttle`: limits the fetches of lagging replicas."""
+        """`uses_sessions`: whether to use incremental fetch sessions (KIP-227). `throttle`: limits the fetches of
+        replicas that are not in the ISR (KIP-73); None: no limit."""
         self._node_id = node_id
         self._partitions = partitions
         self._uses_sessions = uses_sessions
         self.throttle = throttle or Throttle()
         self.by_leader: Final[dict[int, FetchLink]] = {}
-        """Fetch links by the leader's node id; only leaders of followed partitions, which may be offline."""
+        """Fetch links by the leader's node id: one per leader of followed partitions, even if it is offline."""
         self._followed: Final[dict[TopicIdPartition, _Followed]] = {}
 
     def apply(self, image: ClusterImage) -> set[int]:

@@ -62,7 +62,8 @@ class Following:
         return header.base_offset < self.log.end_offset <= header.last_offset
 
     def restart_inside(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
-        """Restarts the log with the whole batch that contains the leader's log start offset. Waits for the disk."""
+        """Replaces the log by `records`, whose first batch contains the leader's log start offset `leader_start`.
+        `leader_mark`: the leader's high watermark. Waits for the disk."""
         self.restart_at(read_header(records).base_offset, now_ms)
         try:
             self.take(records, leader_mark, leader_start, now_ms)

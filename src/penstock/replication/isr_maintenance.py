@@ -53,7 +53,7 @@ class IsrMaintenance:
             await self.tick()
 
     async def tick(self) -> None:
-        """Checks all partitions led by this broker once, in time slices."""
+        """Shrinks and expands ISRs of led partitions, and resigns leadership of offline logs, in time slices."""
         led = [partition for table in self._partitions.by_id.values() for partition in table.values()]
         for first in range(0, len(led), SLICE):
             if first:

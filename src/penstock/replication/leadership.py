@@ -82,7 +82,7 @@ class Leadership:
         self._node_id = node_id
         self.lag_max_ms = lag_max_ms
         self.logs: Final = list(logs)
-        """The partition's own log, and its companion log if there is one."""
+        """The partition's log and, if any, its companion log (second log: queue state or delayed messages)."""
         self._epochs: dict[int, int] = {}
         """Broker epochs of the followers, as of their last fetch."""
         self._proposed: set[int] = set()
@@ -97,7 +97,8 @@ class Leadership:
     # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """Adopts a new partition state of the same leader epoch; also tracks logs that were added to `logs`."""
+        """Adopts a new partition state of the same leader epoch, and tracks its followers in each of `logs`. Call
+        it also after a log was added to `logs`."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state
@@ -115,8 +116,8 @@ class Leadership:
     # -- appends and fetches
 
     def appended(self, index: int, end: int) -> bool:
-        """Advances the leader's end offset of the log at `index`. Returns whether the high watermark has advanced.
-        A lower end offset is ignored: a sync may complete after a later append."""
+        """Advances the leader's end offset of log `index` (0: the partition's, 1: its companion log); returns
+        whether the high watermark has advanced. Ignores a lower `end`: a sync may complete after a later append."""
         log = self.logs[index]
         log.end = max(log.end, end)
         return self._advance(log)
@@ -124,7 +125,8 @@ class Leadership:
     def fetched(
         self, node: int, broker_epoch: int, index: int, offset: int, now_ms: int, start_offset: int = 0
     ) -> bool:
-        """Records a follower's fetch from the log at `index`. Returns whether the high watermark has advanced."""
+        """Records that a follower fetched log `index` (0: the partition's, 1: its companion log) at `offset`;
+        returns whether the high watermark has advanced. `start_offset`: the follower's log start offset."""
         log = self.logs[index]
         if node not in log.followers or broker_epoch < self._epochs.get(node, UNKNOWN):
             return False
@@ -225,8 +227,8 @@ class Leadership:
         self._proposed.update(proposed.isr)
 
     def isr_decided(self, proposed: ProposedIsr, *, is_outdated: bool) -> None:
-        """Records that the write of a proposed ISR has ended; whether it succeeded, only the metadata image shows.
-        `is_outdated`: whether the write failed because the partition state had changed."""
+        """Records that the write of a proposed ISR has ended. A new ISR takes effect only when the metadata image
+        contains it. `is_outdated`: whether the write failed because the partition state had changed."""
         self._is_asking = False
         if is_outdated:
             self._lost_version = proposed.version

@@ -9,7 +9,8 @@ K = TypeVar("K")
 
 
 class LedPartitions:
-    """Partitions led by this broker, by topic name and by topic id, and their companion logs, by companion id."""
+    """Partitions led by this broker, by topic name and by topic id; and their companion logs (second logs, for
+    queue state or delayed messages), by `Topic.companion`."""
 
     def __init__(self) -> None:
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}

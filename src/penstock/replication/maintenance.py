@@ -88,7 +88,7 @@ class Maintenance:
             await self.tick()
 
     async def tick(self) -> None:
-        """Maintains all partitions once, in time slices."""
+        """Runs due maintenance of all partitions (retention, compaction, checkpoints, fsync) in time slices."""
         steady_ms = self._clock.steady_ms()
         now_ms, set_by_ms = self._detect_clock_change(steady_ms)
         intervals = self._intervals()
@@ -155,7 +155,7 @@ class Maintenance:
             del self._reserving[log]
 
     async def _compact(self, keys_max: int) -> None:
-        """Compacts the partitions that have enough new records, one after another."""
+        """Compacts due partitions one after another; a compaction pass holds at most `keys_max` keys in memory."""
         try:
             async for partition in self._online():
                 try:

@@ -41,7 +41,8 @@ class Partition(ReplicaLog):
     ) -> None:
         super().__init__(log, high_watermark)
         self.topic_id: Final = topic_id
-        """The id by which brokers fetch this log: the topic id, or the companion id of a companion log."""
+        """The id by which brokers fetch this log: the topic id or, for a companion log (second log of a partition,
+        for queue state or delayed messages), `Topic.companion`."""
         self.name: Final = name
         self.tp: Final[TopicIdPartition] = (
             TopicIdPartition(topic_id, name.partition) if companion_of is None else companion_of.tp
@@ -52,12 +53,13 @@ class Partition(ReplicaLog):
         self.with_companion: tuple[Partition, ...] = (self,)
         """This partition and its companion log, if any; both Partition objects have the same tuple."""
         self._index: Final = 0 if companion_of is None else 1
-        """Index of this log in `with_companion` and in `leadership.logs`."""
+        """Index of this log in `with_companion` and in `leadership.logs`: 0 for the partition's own log, 1 for its
+        companion log (second log: queue state or delayed messages)."""
         self.leader_epoch = leader_epoch
         self.leadership: Leadership | None = None
         """State of the leader; None unless this broker leads and the partition has followers."""
         self.following: Following | None = None
-        """State of the follower; None unless another broker leads."""
+        """State of this replica as a follower; None unless another broker leads the partition."""
         self.on_append: Callable[[Partition], None] = _ignore
         """Callback after each append that needs a flush."""
         self.on_durable: Callable[[Partition], None] = _ignore

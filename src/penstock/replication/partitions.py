@@ -70,9 +70,10 @@ class Partitions:
         self.on_append: Callable[[Partition], None] | None = None
         self.on_durable: Callable[[Partition], None] | None = None
         self.on_follow: Callable[[Topic, Partition], None] | None = None
-        """Callback before a partition becomes leader or follower, so that its delayed records are hidden in time."""
+        """Callback before a partition's role is applied: installs the filter that hides its delayed messages."""
         self.on_progress: Callable[[], None] | None = None
-        """Callback between time slices that run outside of `apply`: replicas or leaders may have changed."""
+        """Callback while time slices continue after `apply` has returned, because replicas or leaders may have
+        changed: after every NOTIFY_STEPS time slices, and after the last one."""
         self.decompresses_batches = False
         """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
@@ -156,7 +157,8 @@ class Partitions:
             self._decompressed_topics.discard(topic.topic_id)
 
     def _step(self) -> None:
-        """Runs one time slice and schedules the next; without a scheduler, runs all time slices."""
+        """Updates queued partitions to the metadata image for one time slice, and schedules the next. Without a
+        scheduler, updates all queued partitions."""
         self._is_stepping = True
         try:
             while self._do_slice():
@@ -267,7 +269,8 @@ class Partitions:
         self._continue()
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
-        """Builds a partition or a companion log from opened logs; removes opened logs that are no longer wanted."""
+        """Creates the Partition of a replica's own log, or of its companion log (second log: queue state or
+        delayed messages). Deletes opened logs that are no longer wanted on this broker."""
         tp = replica.tp
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
@@ -313,7 +316,8 @@ class Partitions:
         return partition
 
     def _update_companion(self, topic: Topic, partition: Partition, state: PartitionState) -> bool:
-        """Replaces an outdated companion log; returns False if the current companion log is not open yet."""
+        """Opens the companion log (the partition's second log) with the id `topic.companion`, and deletes one with
+        another id. Returns False if the log is not open yet."""
         companion = partition.companion
         if companion is not None and companion.topic_id != topic.companion:
             self._led.remove_companion(companion)

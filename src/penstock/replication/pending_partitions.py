@@ -21,7 +21,7 @@ class PendingPartitions:
         return bool(self._queue)
 
     def mark(self, topic_id: bytes, numbers: Iterable[int]) -> None:
-        """Queues these partitions of a topic."""
+        """Queues these partitions of a topic to be updated to the metadata image; they are pending until `settle`."""
         for number in numbers:
             tp = TopicIdPartition(topic_id, number)
             if tp not in self._queued:
@@ -36,7 +36,7 @@ class PendingPartitions:
         return tp
 
     def settle(self, tp: TopicIdPartition) -> None:
-        """Ends the pending state of a partition: it matches the image as far as possible for now."""
+        """Ends the pending state of a partition, unless it was queued again: nothing is left to update for now."""
         numbers = self._pending.get(tp.topic_id)
         if numbers is not None and tp not in self._queued:
             numbers.discard(tp.partition)

@@ -25,8 +25,7 @@ class ReplicaLog:
         """Whether a disk thread owns the log: the replica is offline until the thread has finished."""
         self.offline_reason = ""
         self.on_returned: Callable[[], None] = _ignore
-        """Callback when a disk thread returns the log; the replica then applies metadata changes that came in
-        between."""
+        """Callback when the disk thread that owned the log has finished: metadata changes can be applied again."""
         self.is_leader = True
         self.allows_fast_path = False
         """Whether appends may take the fast path: they are committed at once, and batches are not decompressed."""
@@ -83,7 +82,8 @@ class ReplicaLog:
 
     @property
     def durable_end(self) -> int:
-        """The offset below which all records are durable; with `flush=group` this means fsynced."""
+        """End offset of the durable records. With `flush=group`, these are the fsynced records; with `flush=os`,
+        all records."""
         log = self.log
         return log.end_offset if log.settings.flush is Flush.OS else min(log.checkpoint.synced_to, log.end_offset)
 
@@ -107,7 +107,8 @@ class ReplicaLog:
     def read(
         self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True, stable: bool = False
     ) -> Buffer:
-        """Reads batches from `offset` up to the high watermark; if `stable`, up to the last stable offset."""
+        """Reads batches from `offset` up to the high watermark or, if `stable`, up to the last stable offset. For
+        `force`, `blocking` and the errors, see Log.read."""
         limit = self.last_stable_offset if stable else self.high_watermark
         if self.visibility is not None:
             limit = self.visibility.visible_to(limit)

@@ -39,7 +39,7 @@ class LogSpec(NamedTuple):
     """A log to open: its id, path, settings and first offset."""
 
     log_id: bytes
-    """The topic id, or the id of the companion log."""
+    """The topic id or, for a companion log (queue state or delayed messages of a partition), `Topic.companion`."""
     path: str
     name: TopicPartition
     settings: LogSettings
@@ -125,7 +125,7 @@ class ReplicaLogs:
     # -- jobs
 
     def dispatch(self) -> None:
-        """Starts jobs for queued logs, up to the maximum number of concurrent jobs."""
+        """Starts jobs that open or remove queued logs: at most OPEN_JOBS to open and one to remove at a time."""
         while self._to_open and self._opening < OPEN_JOBS:
             batch = self._next_batch()
             self._opening += 1
@@ -276,11 +276,9 @@ class ReplicaLogs:
     # -- closing
 
     def close(self, logs: Sequence[Log], then: Callable[[bool], None]) -> None:
-        """Syncs and closes `logs` and the logs being opened; starts no other job.
-
-        `then` gets False if a log could not be closed; the other logs are closed all the same. Logs that are still to
-        be removed are removed at the next start.
-        """
+        """Syncs and closes `logs` and the logs that are being opened; drops the queued jobs. Logs that were queued
+        for removal are removed at the next start. Calls `then` at the end: with True, or with False if a log could
+        not be closed."""
         self._is_closing = True
         self._to_open.clear()
         self._to_remove.clear()
@@ -334,7 +332,8 @@ def _close_all(logs: Sequence[Log]) -> bool:
 
 
 def log_ids(topic: Topic) -> list[bytes]:
-    """Returns the ids of a partition's logs: the topic id, and the companion id if the topic has companion logs."""
+    """Returns the ids of a replica's logs: the topic id and, if the topic has companion logs (second logs of its
+    partitions, for queue state or delayed messages), `topic.companion`."""
     return [topic.topic_id, topic.companion] if topic.companion else [topic.topic_id]
 
 

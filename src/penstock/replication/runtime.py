@@ -43,8 +43,8 @@ FOLLOW_BYTES: Final = 64 << 10
 """Bytes that a standby state machine reads per time slice of the event loop; while loading, it reads LOAD_BYTES."""
 EFFECTS_AT_ONCE: Final = 32
 REPLIES_AT_ONCE: Final = 64
-"""Maximum number of replies that a decision sends at once. The others are sent in turn with the effects, of which
-EFFECTS_AT_ONCE are performed per iteration of the event loop."""
+"""Maximum number of replies sent at once when a decision is committed. Further replies are queued before its
+effects; EFFECTS_AT_ONCE items of the queue are handled per iteration of the event loop."""
 
 _PRODUCER_ERRORS: Final = frozenset(
     (
@@ -105,11 +105,8 @@ class StateRuntime:
 
     @property
     def now_ms(self) -> int:
-        """The state machine's time: monotonic, and starting at the wall clock if the state machine uses wall time.
-
-        Persisted deadlines must mean the same to the next leader, so the owner of such a state machine shifts them,
-        and `ahead_ms`, when the wall clock is set.
-        """
+        """The state machine's time, in milliseconds: the steady clock plus `ahead_ms`. With `keeps_wall_time`, it
+        starts at the wall clock; when the wall clock is set, the owner shifts `ahead_ms` and all deadlines."""
         return self._clock.steady_ms() + self.ahead_ms
 
     # -- loading and closing
@@ -174,7 +171,8 @@ class StateRuntime:
         )
 
     def begin_when_committed(self, then: Callable[[], None]) -> None:
-        """Accepts commands and calls `then` once all replayed records are committed: before, they may be lost."""
+        """When all replayed records are committed, accepts commands and calls `then`. Until that time, the records
+        could still be lost. If this broker stops leading first, only calls `then`."""
 
         end = self._read_end or 0
 
@@ -206,7 +204,8 @@ class StateRuntime:
     # -- deciding
 
     def submit(self, command: Any, answer: Answer) -> Ticket:
-        """Decides a command. `answer` is called once with the reply, immediately or much later."""
+        """Passes a command to the state machine and persists its decision. Calls `answer` once with the reply or
+        an error, immediately or much later. Returns a ticket for `forget`."""
         if not self.is_loaded:
             answer(CoordinatorLoadInProgress(f"{self.partition.name} is loading; retry"))
             return NO_TICKET
@@ -222,8 +221,8 @@ class StateRuntime:
         return ticket
 
     def forget(self, ticket: Ticket, command: Any) -> None:
-        """Drops the `answer` callback of a submitted command, and posts `command`, which tells the state machine.
-        Does nothing if the reply was already given."""
+        """Cancels a submitted request: drops its `answer` callback and posts `command`, which tells the state
+        machine that the client has disconnected. Does nothing if the reply was already given."""
         if self._answers.pop(ticket, None) is not None:
             self.post(command)
 
@@ -239,8 +238,8 @@ class StateRuntime:
         )
 
     def repeat(self, repeated: RepeatedDecision, values: Any) -> bool:
-        """Fast path: makes an earlier decision again, with new `values`. Returns whether its records were
-        committed; if not, call `submit`, which handles all other cases and errors."""
+        """Fast path: persists and applies an earlier decision again with new `values`, such as the next offset
+        commit. Returns whether its records are committed. If not, call `submit`, which handles all cases."""
         if not self.may_repeat:
             return False
         partition, now_ms = self.partition, self.now_ms
@@ -333,7 +332,7 @@ class StateRuntime:
             self._answer(reply.ticket, refusal)
 
     def _refusal(self, error: PenstockError) -> PenstockError:
-        """Returns the error for requests whose records could not be persisted."""
+        """Converts the error of a failed append to CoordinatorNotAvailable, except those in _PRODUCER_ERRORS."""
         if error.code in _PRODUCER_ERRORS:
             return error
         logger.warning("state_not_persisted partition=%s reason=%r", self.partition.name, str(error))

@@ -21,7 +21,7 @@ from penstock.replication.runtime import StateRuntime
 logger = logging.getLogger(__name__)
 
 STANDBY_S: Final = 0.5
-"""Interval, in seconds, at which standbys read new records."""
+"""Interval, in seconds, at which standbys (state machines of followed logs) replay new records."""
 LOADS_MAX: Final = 16
 """Maximum number of logs that are loaded concurrently."""
 RELOAD_MIN_S: Final = 1.0
@@ -73,7 +73,7 @@ class RuntimeSet(Generic[K]):
 
     @property
     def all(self) -> list[StateRuntime]:
-        """Returns all state machine runtimes: of led logs, loaded or not, and of standbys."""
+        """Returns all runtimes: of led logs, loaded or not, and standbys, which replay logs led by other brokers."""
         return [*self._running.values(), *self._standbys.values()]
 
     @property

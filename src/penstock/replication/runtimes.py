@@ -61,14 +61,16 @@ class StateRuntimes(RuntimeSet[int]):
         self._to_lead: frozenset[int] = frozenset()
         """Partitions that this broker was elected to lead, even if their logs are not open yet."""
         self.is_paused = False
-        """Whether all runtimes are unloaded while the topic is repaired; takes effect with the next image."""
+        """Whether this internal topic is being repaired: requests get an error that clients retry, and the next
+        `apply` unloads all runtimes."""
 
     def partition_of(self, key: str) -> int | None:
         """Returns the index of the partition that holds the state of a key; None while the topic does not exist."""
         return java_hash(self._hashed_by(key)) % self._count if self._count else None
 
     def find(self, key: str) -> StateRuntime:
-        """Returns the runtime of a key. Raises CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator."""
+        """Returns the runtime of the state machine (the coordinator) that holds the state of `key`, such as a
+        group id. Raises CoordinatorNotAvailable, CoordinatorLoadInProgress or NotCoordinator."""
         number = self.partition_of(key)
         if number is None:
             raise CoordinatorNotAvailable(f"{self.topic} does not exist yet; send FindCoordinator first")

@@ -30,7 +30,7 @@ class Throttle:
         """Tokens in the bucket, in thousandths of a byte."""
         self._at_ms = 0
         self.taken = 0
-        """Bytes taken since the start."""
+        """Total of the bytes passed to `take` since this object was created, also while there was no limit."""
 
     def available(self, now_ms: int) -> int:
         """Returns the number of bytes that may be sent now; 0 or less means none."""
@@ -40,7 +40,7 @@ class Throttle:
         return self._level // 1000
 
     def take(self, count: int, now_ms: int) -> None:
-        """Takes `count` bytes that are about to be sent, or were sent."""
+        """Removes `count` bytes, sent or received, from the token bucket. Its level may become negative."""
         self.taken += count
         if self._rate() < UNLIMITED:
             self._refill(now_ms)

@@ -1,4 +1,4 @@
-"""Port of the visibility filter that hides delayed records of a replica from consumers."""
+"""Interface of the visibility filter that hides delayed records of a replica from consumers."""
 
 from typing import NamedTuple, Protocol
 
@@ -31,7 +31,8 @@ class VisibilityFilter(Protocol):
         """Returns the end offset that consumers see; `limit` is the end offset that they would see without delays."""
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> VisibleRecords:
-        """Reads records, without those that are hidden from consumers."""
+        """Reads visible records from `offset` on. `force`: returns the first batch even if it exceeds `max_bytes`.
+        `stable`: ends at the last stable offset, not the high watermark. May raise ColdRead unless `blocking`."""
 
     def configure(self, settings: LogSettings) -> None: ...
 

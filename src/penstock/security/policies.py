@@ -100,7 +100,8 @@ def _read(statement: Any) -> _Statement:
 
 
 def _principals(principal: Any, is_deny: bool) -> tuple[str, ...] | None:
-    """Returns the accounts that a Principal element names; None if the element is missing or malformed."""
+    """Returns the account ids that a Principal element names (`*`: all); None if the element is missing or
+    malformed. `is_deny`: in a Deny, a user or role counts as its whole account; in an Allow it is left out."""
     if principal == "*":
         return ("*",)
     if not isinstance(principal, dict) or not principal:

@@ -114,7 +114,7 @@ _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 def _can_evaluate(pushed: Filter) -> bool:
-    """Whether `_matches` evaluates a filter exactly as Spark does: false for nulls, and for the order of strings."""
+    """Whether `_matches` evaluates a filter as Spark does. Returns False for null, and for `<` or `>` on strings."""
     test = pushed.child if isinstance(pushed, Not) else pushed
     if type(test) not in _TESTS:
         return False

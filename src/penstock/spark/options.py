@@ -103,7 +103,8 @@ class Options:
         return _FLAGS[value.lower()]
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """Returns an option's value, or `default`, in lower case. Raises BadOption if it is not in `choices`."""
+        """Returns an option's value in lower case; `default` if it is not set. Raises BadOption if it is not a key
+        of `choices`; the values of `choices` are descriptions for the error message."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             can = "; ".join(f"{choice} ({what})" for choice, what in choices.items())

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
-    """Starts a query and waits until its sources have started; restarts it if a source process was late.
+    """Starts a query and waits for its sources. Restarts it if a source process missed Spark's start timeout.
 
     >>> query = start_query(writer.start)
     """

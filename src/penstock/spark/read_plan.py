@@ -21,9 +21,9 @@ class OffsetRange(NamedTuple):
 
 
 def split(ranges: Iterable[OffsetRange], *, tasks_min: int | None, records_max: int | None) -> list[OffsetRange]:
-    """Splits offset ranges into about `tasks_min` tasks or more, each of at most `records_max` offsets.
+    """Splits offset ranges into tasks of at most `records_max` offsets (None: no limit).
 
-    Large ranges are split in proportion to their size, small ranges stay whole, empty ranges are dropped.
+    If these are fewer than `tasks_min`, splits large ranges further, to about that number. Drops empty ranges.
     """
     found = [offset_range for offset_range in ranges if offset_range.size > 0]
     if records_max is not None:

@@ -52,7 +52,8 @@ def driver_memory_mib(machine_mib: int) -> int:
 def settings(
     master: str, *, ui: bool = False, machine_mib: int | None = None, cores: int | None = None
 ) -> dict[str, str]:
-    """Returns the default Spark settings of a session. Settings in the pipeline's options override them."""
+    """Returns the default Spark settings of a session; the pipeline's options override them. `machine_mib`
+    (memory) and `cores` determine driver memory and, on a local master, parallelism; None: those of this machine."""
     machine_mib = machine_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB
     cores = cores or os.cpu_count() or 1
     found = {

@@ -189,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_to_group(self._parse_offsets(end), None)
 
     def _commit_to_group(self, done: Positions, existing: Collection[TopicPartition] | None) -> None:
-        """Commits offsets to the consumer group. Only logs a failure: the query does not depend on these commits."""
+        """Commits offsets of partitions in `existing` (None: of all) to the consumer group. Only logs a failure."""
         group = self._options.group
         offsets = {tp: offset for tp, offset in done.items() if existing is None or tp in existing}
         if group is None or not offsets or offsets == self._committed or time.monotonic() < self._commit_retry_at_s:

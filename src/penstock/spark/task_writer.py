@@ -138,7 +138,8 @@ class TaskWriter:
     def _group_by_partition(
         self, topic: _Topic, columns: RowColumns, count: int, indices: Ints | None, wanted: IntColumn | None
     ) -> tuple[Ints, Ints]:
-        """Returns the topic's row indices sorted by partition, and where the indices of each partition end."""
+        """Returns row indices sorted by partition, and where the indices of each partition end. `indices`: the
+        topic's rows (None: all). `wanted`: the partition of each row; if None, keys determine it."""
 
         def group() -> tuple[Ints, Ints]:
             return kernel.active.spread(count, indices, columns.key, wanted, topic.partitions, topic.sticky)

@@ -92,7 +92,7 @@ class WriteOptions:
     transaction_timeout_ms: int
     send: SendSettings
     txn_app: str | None = None
-    """The query id of a batch write (`txnAppId`); None if the write generates a query id, closed after the write."""
+    """The query id of a batch write (`txnAppId`): a repeated write takes effect once. None: a new id per write."""
     txn_version: int = 0
 
     @classmethod

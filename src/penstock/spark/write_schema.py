@@ -38,7 +38,8 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "WriteColumns":
-        """Returns the optional columns in a schema, given the option `topic`. Raises BadSchema for a bad schema."""
+        """Checks a schema and returns which optional columns are read. The column `topic` is required if the
+        option `topic` is None, and ignored otherwise. Raises BadSchema if a column is missing or has a wrong type."""
         found = {field.name: field.dataType for field in schema.fields}
         if "value" not in found:
             there = ", ".join(found) or "none"

@@ -61,7 +61,7 @@ KNOWN: Final = {*INTEGERS, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QU
 
 def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_arn) -> QueueSettings:
     """Returns the settings of a new queue: these attributes, and defaults for all others. `full_name`: function
-    that returns the full name of the queue in an ARN."""
+    that converts a queue's ARN to its name in the cluster: with a prefix if account or region is not the default."""
     is_fifo = FIFO_QUEUE in attributes
     if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS accepts only true
         raise unknown(FIFO_QUEUE)
@@ -258,7 +258,7 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
 
 
 def _shown_others(others: Mapping[str, str]) -> dict[str, str]:
-    """Returns the stored attributes of `_OTHERS`, plus AWS's default values of the encryption attributes."""
+    """Returns the policy and encryption attributes: those in `others`, and AWS's defaults for encryption."""
     if KMS_KEY in others:
         return {KMS_REUSE: KMS_REUSE_DEFAULT, MANAGED_SSE: "false", **others}
     return {MANAGED_SSE: "true", **{name: value for name, value in others.items() if name != KMS_REUSE}}

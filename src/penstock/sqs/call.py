@@ -36,7 +36,7 @@ _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 
 class Endpoint(NamedTuple):
-    """A broker's SQS settings: its rules, and the host, account and region of requests that name none."""
+    """The SQS settings of a broker, such as the host, account and region for requests that name none."""
 
     host: str
     """This broker's address, used in queue URLs if a request has no valid Host header."""
@@ -149,7 +149,7 @@ class Call:
             )
 
     def listed_name(self, queue: Queue) -> str:
-        """Returns the queue's name without prefix if the caller may see the queue in ListQueues; else ""."""
+        """Returns the queue's name for ListQueues, without account and region; "" if the caller may not see it."""
         space = self.space
         name = space.own_name(queue)
         if self.caller is None or not name:
@@ -170,7 +170,7 @@ class Call:
         return Namespace(owner, self._region_apart(self.region)) if self.endpoint.has_regions else Namespace(owner)
 
     def _region_apart(self, region: str) -> str:
-        """Returns the region as part of a full name; "" for the default region, or if regions share queue names."""
+        """Returns the region prefix of a queue's full name; "" for the default region, or if regions share queues."""
         is_apart = self.endpoint.has_regions and region != self.endpoint.region and is_region(region)
         return region if is_apart else ""
 

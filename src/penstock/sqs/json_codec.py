@@ -16,11 +16,11 @@ STRINGS_MAX: Final = 4096
 STRUCTURE_BYTES_MAX: Final = 128 << 10
 """Maximum bytes of a body outside strings. Ten entries with ten attributes have 3,000, or 20,000 if indented."""
 UNCHECKED_BYTES: Final = 320 << 10
-"""Body size, in bytes, up to which a body is parsed without counting its values first: it takes about 10 ms."""
+"""Maximum size, in bytes, of a body that is parsed without counting its values first, because parsing it is fast."""
 _SMALL_BYTES: Final = 16 << 10
-"""Body size, in bytes, above which duplicate names are found with `_count_names`, unless the body has escapes."""
+"""Size, in bytes, above which `_count_names`, not `bytes.count`, finds duplicate names in a body without escapes."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
-"""Maximum bytes read by the search for duplicate names with `bytes.count`: body size times number of names."""
+"""Limit of body size (bytes) times number of names; above it, `_count_names`, not `bytes.count`, finds duplicates."""
 _BACKSLASH: Final = ord("\\")
 _LATIN1: Final = re2.Options()
 _LATIN1.encoding = re2.Options.Encoding.LATIN1

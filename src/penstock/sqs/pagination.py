@@ -22,8 +22,8 @@ class Page(NamedTuple):
 
 
 def page_of(names: Iterable[str], params: Params) -> Page:
-    """Returns one page of the sorted names. The next token is the page's last name; its queue may be deleted
-    later."""
+    """Returns one page of the sorted names. The next token encodes the last name of the page; it stays valid if
+    that queue is deleted."""
     limit, after = _read(params)
     found = sorted(names)
     first = bisect_right(found, after) if after else 0
@@ -33,7 +33,7 @@ def page_of(names: Iterable[str], params: Params) -> Page:
 
 
 def page_steps(names: Iterable[str], is_wanted: Callable[[str], bool], params: Params) -> Steps[Page]:
-    """Like `page_of`, in time slices, for the names that `is_wanted` accepts. Do not change `names` until the end."""
+    """Like `page_of`, in time slices, for the names that `is_wanted` accepts. `names` must not change meanwhile."""
     limit, after = _read(params)
     left, found = iter(names), list[str]()
     while chunk := list(islice(left, NAMES_PER_STEP)):

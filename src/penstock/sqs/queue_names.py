@@ -66,7 +66,7 @@ def url_of(host: str, scheme: str, account: str, name: str) -> str:
 
 
 def account_of(owner: str, default: str) -> str:
-    """Returns an owner's account id as clients see it; `default` for ACCOUNT and for owners that are not ids."""
+    """Returns the account id that clients see: `default` if `owner` is the default account or not a 12-digit id."""
     return owner if owner != ACCOUNT and _ACCOUNT.fullmatch(owner) else default
 
 

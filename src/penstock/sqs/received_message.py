@@ -28,13 +28,13 @@ BODY_ENCODING: Final = "PenstockBodyEncoding"
 
 
 class AttributeSelection(NamedTuple):
-    """Which attributes a receiver requests for each message, and what is needed to show them."""
+    """The attributes that a receiver requests, and what their values depend on: account, region, response format."""
 
     system: Filter = NOTHING
     attributes: Filter = NOTHING
     region: str = ""
     account: str = ACCOUNT
-    """The id of the default account."""
+    """Id of the default account (`sqs.account.id`): for example the SenderId of messages without a known sender."""
     space: Namespace = Namespace(ACCOUNT)
     """The namespace (account and region) of the queue."""
     is_xml: bool = False
@@ -74,7 +74,8 @@ def shown_message(queue: Queue, delivered: Delivered, selection: AttributeSelect
 
 
 def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
-    """Returns the body as text, and whether it was encoded in base64."""
+    """Returns the body as text, and whether that text is base64: the value is not UTF-8, or, if `is_xml`, it has
+    characters that XML does not allow."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -85,7 +86,7 @@ def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
 
 
 def _system(queue: Queue, delivered: Delivered, selection: AttributeSelection) -> dict[str, str]:
-    """Returns all system attributes of a message."""
+    """Returns all system attributes, requested or not. `selection` gives only account, region and namespace."""
     headers = {
         name: value.decode(errors="replace")
         for name, value in delivered.headers

@@ -28,7 +28,7 @@ TARGETS: Final[dict[bytes, Action]] = {}
 
 
 def action(name: str, *, is_eager: bool = False) -> Callable[[A], A]:
-    """Returns a decorator that registers the decorated function as the action `name`."""
+    """Returns a decorator that registers an action. `is_eager`: it runs without a task until it first waits."""
 
     def register(run: A) -> A:
         found = Action(name, name.removesuffix("Batch"), run, is_eager)

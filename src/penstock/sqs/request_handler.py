@@ -126,7 +126,7 @@ class SqsRequestHandler:
         return action, self._call(action.name, params, request, caller, codec)
 
     def _read_peek(self, request: HttpRequest, request_id: bytes) -> HttpResponse | tuple[Action, Call]:
-        """Reads a request to /_aws/sqs/messages; refuses it unless the broker is local and has no credentials."""
+        """Reads a request to /_aws/sqs/messages; refuses it if the broker has access keys or is not on loopback."""
         codec = peek_endpoint.codec_of(request)
         self.request_counts.requests[PEEK] += 1
         try:
@@ -165,8 +165,8 @@ class SqsRequestHandler:
         return response if call.on_lost is None else response._replace(on_lost=call.on_lost)
 
     async def _look_up(self, error: UnknownQueue) -> None:
-        """Waits for a queue that is in the metadata store but not yet in this broker's metadata image, because
-        another broker has just created it. Raises `error` if too many requests wait."""
+        """Waits, with a timeout, for a queue that is in the metadata store but not yet in this broker's image.
+        Returns at once if it is not stored. Raises `error` if too many requests wait or its name is invalid."""
         # Requests for queues that do not exist must not overload the store.
         if self._lookups >= LOOKUPS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
             raise error

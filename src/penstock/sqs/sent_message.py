@@ -22,7 +22,7 @@ _WRONG_TYPE: Final = "The request include parameter that is not valid for this q
 
 
 class MessageDraft(NamedTuple):
-    """A message to send that has been parsed, and the result that its sender gets."""
+    """A parsed message, not sent yet. `result` has the MD5 digests for its sender; `send_result` adds the rest."""
 
     message: NewMessage
     size: int
@@ -103,7 +103,7 @@ def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, st
 
 
 def too_long(queue: Queue, draft: MessageDraft, reason: str = "are invalid") -> SqsError | None:
-    """Returns the error for a message larger than its queue allows; None if its size is allowed."""
+    """Returns the error for a message too large for its queue, else None. `reason`: a part of the error message."""
     limit = queue.settings.message_bytes_max
     if draft.size <= limit:
         return None

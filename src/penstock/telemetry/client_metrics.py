@@ -59,7 +59,7 @@ class ClientMetrics:
         """Number of values not stored: above a limit, or because the name is used by a metric of another type."""
 
     def replace(self, client: bytes, by_name: Mapping[str, NamedPoints], series_max: int) -> None:
-        """Replaces all values of a client. `series_max`: maximum number of series of all clients together."""
+        """Replaces all values of a client. Drops series above `series_max`, the maximum for all clients together."""
         before = {name: self.families[name].by_client[client] for name in self._names.get(client, ())}
         self.forget(client)
         free = min(SERIES_PER_CLIENT_MAX, series_max - self.series)

@@ -62,7 +62,7 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One parsed subscription."""
+    """One parsed subscription to client metrics: which metrics are pushed, how often, and by which clients."""
 
     metrics: frozenset[str]
     interval_ms: int

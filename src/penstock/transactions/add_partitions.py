@@ -35,7 +35,7 @@ Codes = dict[TopicPartition, ErrorCode]
 def add(
     draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition], version: int, now_ms: int
 ) -> None:
-    """Adds partitions to the ongoing transaction of a transactional id; begins a transaction if there is none."""
+    """Adds partitions to the transaction of a transactional id, or begins one. `version`: the transaction version."""
     known = find(draft, name)
     # Before check_producer: the client may use the next producer id already (KAFKA-18660).
     check_not_ending(known)
@@ -67,7 +67,8 @@ def join(
     now_ms: int,
     version: int = TV_2,
 ) -> Codes:
-    """Adds (or, if `verify_only`, verifies) partitions; returns the error code of each, NONE if it succeeded."""
+    """Adds partitions to the transaction of the transactional id `name`; if `verify_only`, checks only that it has
+    them. Returns the error code of each partition, NONE if it succeeded. `version`: the transaction version."""
     try:
         if verify_only:
             return verify(draft, name, producer, partitions)
@@ -78,7 +79,8 @@ def join(
 
 
 def code_for_client(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Replaces PRODUCER_FENCED for clients below API version `fenced_from`, which do not know that code (KIP-588)."""
+    """Returns `code`, or INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED if the request's API version is below
+    `fenced_from`, the first version whose clients know PRODUCER_FENCED (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

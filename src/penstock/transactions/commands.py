@@ -53,7 +53,8 @@ class JoinTransaction:
 
 
 class Prepared(NamedTuple):
-    """A transaction (`known`) with its state and record after a commit; discarded if it changes before the commit."""
+    """The state and record of a transaction after its commit, computed in advance from its state `known`. They are
+    used only if the transaction is still in state `known` when the commit is decided."""
 
     known: Transaction
     ended: Transaction

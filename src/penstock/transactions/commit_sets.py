@@ -80,9 +80,10 @@ def answer(
     now_ms: int,
     prepared: Mapping[str, Prepared] | None = None,
 ) -> CommitSetResponse:
-    """Commits or refuses a CommitSet. Raises InvalidRequest, SetTooLarge or TooManyQueries; then nothing has changed.
+    """Commits or aborts the open transactions of a Spark query, in one record batch, as a CommitSet request asks.
+    Raises InvalidRequest, SetTooLarge or TooManyQueries; then nothing has changed.
 
-    `prepared`: the result of `prepare_steps`, which has also checked the request.
+    `queries`: all queries of the coordinator. `prepared`: the result of `prepare_steps`; None if it was not run.
     """
     check_query(request.query)
     draft.is_atomic = True
@@ -104,7 +105,7 @@ def answer(
 
 
 def refuse(error: PenstockError) -> CommitSetResponse:
-    """Returns the response for a CommitSet that failed with an error before it was committed or refused."""
+    """Returns the response to a CommitSet request that ended with an exception instead of a result."""
     return _response(error_code=error.code, error_message=error.message)
 
 
@@ -185,7 +186,7 @@ def _check_query_limit(queries: Queries, query: str) -> None:
 
 
 def _answer_repeated(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
-    """Answers a CommitSet of an already committed batch. Aborts only its participants, no later transactions."""
+    """Answers a CommitSet of a committed batch or closed query. Aborts only open transactions in the request."""
     ongoing = [one.transactional_id for one in request.participants if _find_problem(draft, one) is None]
     is_same = request.batch_id == last_batch_id and all(_was_committed(draft, one) for one in request.participants)
     aborted = _abort(draft, ongoing, now_ms)
@@ -222,7 +223,8 @@ def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
 
 
 def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
-    """Aborts ongoing transactions and fences their producers, as many as fit into the batch; returns their number."""
+    """Aborts the ongoing transactions of the transactional ids `names` and fences their producers; stops when the
+    records of the draft would exceed SET_BYTES_MAX. Returns the number of aborted transactions."""
     count = 0
     for name in names:
         aborted = find(draft, name).fenced(NO_EPOCH, now_ms)

@@ -26,7 +26,7 @@ class Draft:
         self.is_atomic = False
         """Whether all records must be persisted atomically; see Decision."""
         self.size_bytes = 0
-        """Upper bound of the size of all records in a batch."""
+        """Upper bound, in bytes, of the size that this draft's records have in a record batch."""
 
     def get(self, transactional_id: str) -> Transaction | None:
         changed = self._changed.get(transactional_id)

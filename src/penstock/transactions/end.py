@@ -25,7 +25,8 @@ UNCHANGED: Final = ProducerKey(NO_PRODUCER, NO_EPOCH)
 
 
 def end(draft: Draft, request: EndTxnRequest, version: int, fresh_producer_id: int, now_ms: int) -> ProducerKey:
-    """Commits or aborts the transaction. Returns the producer id and epoch that the client uses from now on."""
+    """Commits or aborts the transaction. Returns the client's next producer id and epoch (UNCHANGED below TV_2).
+    If no epoch is left, the next id is `fresh_producer_id`; if that is NO_PRODUCER, raises NeedsProducerId."""
     known = find(draft, request.transactional_id)
     claimed = ProducerKey(request.producer_id, request.producer_epoch)
     if version < TV_2:
@@ -75,10 +76,10 @@ def _end_with_new_epoch(
 
 
 def _is_retry(known: Transaction, claimed: ProducerKey) -> bool:
-    """Whether the producer that ended its transaction repeats its request; false if a later producer was initialised.
+    """Whether an EndTxn is for the last transaction, which has ended and given the producer a new epoch or id.
 
-    Kafka compares epochs only. If an older client has ended a transaction without raising its epoch, Kafka's rule
-    would return the epoch of that client to the previous producer.
+    Kafka compares epochs only. If a new producer has ended a transaction without raising its epoch (before version
+    2), Kafka takes an EndTxn of the previous, fenced producer for a retry.
     """
     if known.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) or claimed.epoch == NO_EPOCH:
         return False

@@ -49,7 +49,7 @@ class NeedsProducerId(PenstockError):
 
 
 class SetTooLarge(PenstockError):
-    """A CommitSet has more transactions than fit into one record batch."""
+    """A CommitSet, the atomic commit of a Spark query's transactions, has too many for one record batch."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 

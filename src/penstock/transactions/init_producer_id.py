@@ -68,7 +68,8 @@ def initialise(
 
 
 def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
-    """Raises ProducerFenced unless `claimed` is current, or missed the response with its new producer id or epoch."""
+    """Raises ProducerFenced unless `claimed` is the current producer id and epoch; or, if no transaction is
+    ongoing, the previous one, which a client still uses if the response with the current one was lost."""
     if claimed == known.producer:
         return
     # Kafka lets an old epoch of the same producer id abort the ongoing transaction; that has no use.
@@ -81,7 +82,8 @@ def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
 
 
 def _next_producer(known: Transaction, claimed: ProducerKey | None, fresh_id: int) -> tuple[ProducerKey, int]:
-    """Returns the next producer id and epoch, and the client's previous epoch, by which a retry is recognised."""
+    """Returns the producer id and epoch to assign, and the `last_epoch` to store. A retry gets the current ones;
+    else the epoch is raised, or `fresh_id` used if none is left. `claimed`: None for a new producer."""
     if claimed is not None and claimed != known.producer and known.epoch != EPOCH_MAX:
         return known.producer, known.last_epoch  # a retry: no other producer was initialised since
     last_epoch = NO_EPOCH if claimed is None else claimed.epoch

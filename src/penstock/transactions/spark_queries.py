@@ -16,7 +16,8 @@ from penstock.wire.state import read_record, state_record
 
 NO_BATCH: Final = -1
 CLOSED: Final = BATCH_ID_MAX + 1
-"""Marks a closed query: its `batch_id` is CLOSED + 1 + its last batch id, which is above all valid batch ids."""
+"""A `batch_id` of at least CLOSED marks a closed query: it is CLOSED + 1 + the id of the query's last committed
+batch (-1 if it has none)."""
 QUERIES_MAX: Final = 100_000
 """Maximum number of queries that one coordinator stores; a new query is refused until another is forgotten."""
 

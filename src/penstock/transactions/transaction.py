@@ -86,7 +86,7 @@ class Transaction(NamedTuple):
         )
 
     def joined(self, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> "Transaction":
-        """Returns the state with partitions added to the transaction; the first partition begins a transaction."""
+        """Returns the state Ongoing, begun now if it is new, with `partitions`. `version`: transaction version."""
         return self._step(
             State.ONGOING,
             now_ms,
@@ -97,7 +97,8 @@ class Transaction(NamedTuple):
         )
 
     def prepared(self, committed: bool, version: int, fresh_producer_id: int, now_ms: int) -> "Transaction":
-        """Returns the state with the outcome decided. With transaction version 2 the producer gets a new epoch."""
+        """Returns the state PrepareCommit or PrepareAbort. With transaction version 2 the epoch is raised; if the
+        producer id has no epoch left, the client's next producer id is `fresh_producer_id`."""
         changes: dict[str, Any] = {}
         if version >= TV_2:
             changes["epoch"] = min(self.epoch + 1, EPOCH_MAX)
@@ -114,7 +115,8 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, last_epoch: int, now_ms: int) -> "Transaction":
-        """Returns the state after an abort by the coordinator, with an epoch that fences the producer."""
+        """Returns the state PrepareAbort, with a raised epoch that fences the producer. `last_epoch`: the epoch of
+        a producer that may continue after the abort; NO_EPOCH if it may not."""
         return self._step(
             State.PREPARE_ABORT,
             now_ms,

@@ -40,7 +40,7 @@ from penstock.views.terms import (
 )
 
 Cells = Callable[[Rows], tuple[Ints, Ints]]
-"""Type of functions that return the positions and lengths, in the batch body, of a header's values or of the keys."""
+"""Type of functions that return positions and lengths of one header, or of the key, by row; length < 0: null."""
 
 
 def compiled(term: Term) -> Node:
@@ -149,7 +149,7 @@ def _compare_texts(cells: Cells, op: Op, texts: tuple[bytes, ...]) -> Node:
 
 
 def _compare_flag(cells: Cells, op: Op, flags: set[bool]) -> Node:
-    """Compares a header that contains true or false with one flag; with two flags, tests that it contains either."""
+    """Compares a header (true or false) with one flag; `op` is EQ or NE. With two flags, TRUE for either."""
     wanted = (op is Op.EQ) == (True in flags)
 
     def states(rows: Rows, live: Buffer | None) -> bytes:

@@ -67,7 +67,7 @@ def _bad(words: Words, word: Word, problem: str) -> BadExpression:
 
 
 class _Reader:
-    """Converts sqlglot's tree to a Term. Raises BadExpression if a field or value of the text is not in the tree."""
+    """Converts sqlglot's tree to a Term. Raises BadExpression if a field or value of the text would be lost."""
 
     def __init__(self, words: Words) -> None:
         from sqlglot import exp

@@ -50,7 +50,7 @@ def pieces_of(pattern: str, escape: str) -> Pieces | None:
 
 
 def expression_of(pattern: str, escape: str) -> Any:
-    """Returns a pattern as a regular expression that matches the whole text."""
+    """Compiles a LIKE pattern to a regular expression for `fullmatch`. `escape`: its escape character, or empty."""
     options = re2.Options()
     options.dot_nl = True
     options.log_errors = False

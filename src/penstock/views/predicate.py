@@ -18,7 +18,7 @@ from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
 from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
 
 Outer = Callable[[int, int], bool]
-"""Type of functions that return whether records of a partition, with timestamps up to a maximum, can match."""
+"""Type of functions of partition and maximum timestamp (ms) of a batch: False if none of its records can match."""
 PORTION_ROWS: Final = 256
 PORTION_BYTES: Final = 128 << 10
 """Maximum size, in bytes, of the records evaluated at once; after each portion the caller can do other work."""
@@ -81,7 +81,7 @@ class Matching:
         self.mask = bytes(mask)
 
     def _note(self, states: bytes, live: Buffer | None) -> bytes:
-        """Counts the rows that are UNKNOWN; returns the mask of the rows that are TRUE."""
+        """Counts UNKNOWN rows; returns a mask of the TRUE rows. Only rows that are 1 in `live` (None: all) count."""
         if live is not None:
             states = kernel.active.both(states, live)
         if UNKNOWN in states:
@@ -91,7 +91,8 @@ class Matching:
 
 
 def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]]:
-    """Yields start row, end row and live mask of portions with a limited number and size of undecided records."""
+    """Splits the rows into portions; yields start row, end row (exclusive) and live mask of each. A portion ends
+    when its live rows (1 in `live`; None: all rows) reach PORTION_ROWS, or their values PORTION_BYTES."""
     sizes, count = rows.columns.value_len, rows.count
     live = b"\x01" * count if live is None else live
     start = number = size = 0

@@ -67,7 +67,8 @@ def _parse_json(body: Buffer, columns: Columns, row: int) -> Any:
 
 
 States = Callable[[Rows, Buffer | None], bytes]
-"""Type of functions that return FALSE, TRUE or UNKNOWN for each row; rows that are not `live` may have any value."""
+"""Type of functions that return one byte per row: FALSE, TRUE or UNKNOWN. The second argument is a mask: rows with
+0 need no evaluation and may get any of these values; None means to evaluate all rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The record's key."""
+    """The field `key` of a view expression: the record's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """The record's timestamp, in milliseconds."""
+    """The field `timestamp` of a view expression: the record's timestamp, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

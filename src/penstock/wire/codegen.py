@@ -49,7 +49,7 @@ class SourceWriter(ABC):
         self.lines.append("    " * self.depth + text)
 
     def begin(self) -> None:
-        """Writes the first lines of a sliced function; nothing for a plain function."""
+        """Writes the first lines of a sliced function (generator that yields regularly); nothing for a plain one."""
         if self.is_sliced:
             self.emit("done = 0")
             self.emit("yield")
@@ -68,7 +68,7 @@ class SourceWriter(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Writes code for the pending run of fields."""
+        """Writes the code that decodes or encodes the fixed-size fields in `run`, and empties `run`."""
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

@@ -100,7 +100,8 @@ class _DecoderWriter(SourceWriter):
             self.blob(field, target)
 
     def length(self, code: str) -> tuple[str, str]:
-        """Writes code that reads a length into `n`; returns expressions for "is not null" and for the length."""
+        """Writes code that reads a length into variable `n`: with struct code `code`, or a varint in flexible
+        versions. Returns two source expressions: "is not null", and the length."""
         self.run.append(("B" if self.flexible else code, "n"))
         self.flush()
         if not self.flexible:
@@ -109,7 +110,7 @@ class _DecoderWriter(SourceWriter):
         return "n", "n - 1"
 
     def null(self, field: Field, target: str) -> None:
-        """Writes the branch for a null value, after the `if` branch that tests the result of `length`."""
+        """Writes the `else` branch for null: it sets `target` to None, or raises if `field` is not nullable."""
         if not field.may_be_null(self.version):
             self.emit(f"else: raise ValueError('{field.name} must not be null')")
         elif self.flexible:

@@ -1,6 +1,7 @@
-"""Generates encoders from schemas: `encode(o, out, left)` appends the message's parts to a list.
+"""Generates encoders from schemas: `encode(o, out, left)` appends the encoded parts of message `o` to the list `out`.
 
-Record batches are not copied. More than `left` array elements raise TooManyElements: use a sliced encoder.
+Record batches are not copied. More than `left` array elements raise TooManyElements. A sliced encoder is the same
+function as a generator, for messages with many elements: it yields after every `STEP_ELEMENTS` elements.
 """
 
 import struct
@@ -97,7 +98,8 @@ class _EncoderWriter(SourceWriter):
             self.emit("add(v)")
 
     def value(self, field: Field, source: str, name: str, empty: str, encode: str = "") -> None:
-        """Writes code that sets variable `name` to the field's value and `n` to the length to encode before it."""
+        """Writes code that sets variable `name` to the value of expression `source`, and `n` to its length prefix.
+        `empty`: expression used for null. `encode`: method call on the value, such as ".encode()"."""
         size, null = (f"len({name}) + 1", 0) if self.flexible else (f"len({name})", -1)
         if field.may_be_null(self.version):
             self.emit(f"{name} = {source}")
@@ -110,7 +112,8 @@ class _EncoderWriter(SourceWriter):
             self.emit(f"n = {size}")
 
     def length(self, code: str, and_then: str = "") -> None:
-        """Writes code that appends one part: the pending run, the length `n` and the expression `and_then`."""
+        """Writes code that appends one bytes object: the fields in `run`, the length `n`, and `and_then`, such as
+        " + v". `code`: struct code of the length; flexible versions use a varint instead."""
         run, self.run = self.run, []
         if not self.flexible:
             self.emit(f"add({self.packed([*run, (code, 'n')])}{and_then})")

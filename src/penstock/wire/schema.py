@@ -114,7 +114,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versioned:
-    """The versions of a schema: a message, or a record of an internal topic."""
+    """The versions of a message or of an internal topic's records, and the first flexible version."""
 
     versions: range
     flexible_from: int

@@ -10,7 +10,7 @@ class Template(NamedTuple):
 
     layout: struct.Struct
     fields: tuple[bytes | int, ...]
-    """The values that `layout` unpacks from a message in which every integer is 0."""
+    """The constant bytes, and 0 for each integer: replace the zeros and pack with `layout` to build a message."""
 
 
 def make_template(zeros: bytes, ones: bytes, codes: Iterable[str]) -> Template:

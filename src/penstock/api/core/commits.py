@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.api")
 
 
 class CommitPolicy:
-    """Decides when offsets are committed. A returned list has the messages of an aborted transaction, to redeliver.
+    """Decides when offsets are committed. If a method returns messages, redeliver them: a transaction was aborted.
 
     This base class commits nothing: it is the policy of a subscription without a consumer group.
     """
@@ -34,11 +34,12 @@ class CommitPolicy:
         return NEVER_S
 
     def commit_due(self) -> list[Message]:
-        """Commits offsets if a commit is due. Returns messages to redeliver."""
+        """Commits offsets if a commit is due. Returns messages to redeliver if their transaction was aborted."""
         return []
 
     def retry(self, message: Message) -> bool:
-        """Called when a message is to be retried. Returns whether `commit_due` will return it for redelivery."""
+        """Called when a message is to be retried. Returns True if `commit_due` will return it for redelivery,
+        because its transaction is aborted; False if the caller must redeliver it."""
         return False
 
     def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
@@ -51,11 +52,12 @@ class CommitPolicy:
         return []
 
     def commit_all(self) -> list[Message]:
-        """Commits all finished messages, and waits for the response. Returns messages to redeliver."""
+        """Commits all finished messages and waits. Returns messages to redeliver if their transaction was aborted."""
         return []
 
     def close(self, undelivered: Offsets) -> None:
-        """Commits finished messages. `undelivered`: the first undelivered offset of each partition."""
+        """Commits finished messages. With at-most-once, commits `undelivered` instead: the offset of the first
+        undelivered message, for each partition that has one."""
 
 
 class AtLeastOnceCommits(CommitPolicy):

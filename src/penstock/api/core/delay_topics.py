@@ -17,7 +17,7 @@ class DelayTopics:
         self._known: set[str] = set()
 
     def is_known(self, topic: str) -> bool:
-        """Returns whether the topic has passed `check`; makes no request."""
+        """Returns whether `check` has already found delayed.messages=true for this topic; makes no request."""
         return topic in self._known
 
     def check(self, topic: str) -> None:

@@ -147,7 +147,8 @@ class TransactionalCommits(CommitPolicy):
         return self._commit_batch()
 
     def close(self, undelivered: Offsets) -> None:
-        """Commits finished messages; aborts if the transaction has messages published for an unfinished message."""
+        """Commits the open transaction. Aborts it if it has failed, or if messages were published for a message
+        that is not finished. `undelivered` is not used."""
         if self._producer.is_broken:
             return
         with self._tracker.lock:

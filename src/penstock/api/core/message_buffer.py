@@ -218,7 +218,7 @@ class MessageBuffer(Generic[Commits]):
         self._make_ready()
 
     def wait(self) -> bool:
-        """Polls once for messages, for up to STEP_S. Returns True, without a poll, if the loop has ended."""
+        """Returns True if the loop has ended; else polls once for messages, for up to STEP_S, and returns False."""
         if self.is_over():
             return True
         self.poll_once()

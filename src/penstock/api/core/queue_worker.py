@@ -77,7 +77,7 @@ def plan_of(
 
 
 class ReceivedJobActions:
-    """Actions of jobs from receive(): no worker tracks these jobs or renews their visibility timeout."""
+    """Deletes, releases or extends messages from receive(). No worker renews their visibility timeout."""
 
     def __init__(self, calls: QueueCalls, visibility: Duration | None) -> None:
         self._calls = calls
@@ -103,7 +103,8 @@ class ReceivedJobActions:
 
 
 class QueueWorker:
-    """Receives and tracks the messages of one queue loop. A message is in flight until deleted, released or lost."""
+    """Receives and tracks the messages of one work() loop over a queue. A message is in flight until it is deleted
+    or released, or until the broker refuses to renew its visibility timeout."""
 
     def __init__(self, calls: QueueCalls, plan: WorkPlan) -> None:
         self.calls = calls
@@ -245,7 +246,7 @@ class QueueWorker:
         await self.calls.change(receipt, delay_s)
 
     async def extend(self, receipt: str, visibility: Duration | None) -> None:
-        """Sets the visibility timeout; automatic renewals resume shortly before the timeout expires."""
+        """Sets the message's visibility timeout, counted from now; None: the worker's own, `plan.visibility_s`."""
         timeout_s = self.plan.visibility_s if visibility is None else visibility_s(visibility)
         if receipt in self._lost:
             raise self._lost[receipt]
@@ -267,7 +268,7 @@ class QueueWorker:
             log.warning("job_not_released queue=%s reason=%r", self.calls.name, str(failure))
 
     async def done(self, receipt: str) -> bool:
-        """Deletes the message. Returns False if the message was lost."""
+        """Deletes the message. Returns False if it is too late: its visibility timeout has expired (JobLost)."""
         try:
             await self.delete(receipt)
         except JobLost as error:
@@ -276,7 +277,7 @@ class QueueWorker:
         return True
 
     def _untrack(self, receipt: str) -> None:
-        """Stops renewing the message's visibility; it is no longer in flight. Raises its error if it was lost."""
+        """Stops renewing a message's visibility timeout. Raises the error of a renewal that the broker refused."""
         self._in_flight.pop(receipt, None)
         lost = self._lost.pop(receipt, None)
         self._finished_s = asyncio.get_running_loop().time()
@@ -302,7 +303,7 @@ class QueueWorker:
         await asyncio.shield(self.begin_closing(is_failure=is_failure))
 
     def begin_closing(self, *, is_failure: bool) -> "asyncio.Task[None]":
-        """Starts closing the worker, without waiting. Returns the task that closes it."""
+        """Starts the task that closes the worker and releases its messages, with a backoff delay if `is_failure`."""
         self.stop()
         if self._close_task is None:
             self._close_task = asyncio.ensure_future(self._run_close(is_failure))

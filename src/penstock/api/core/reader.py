@@ -47,7 +47,8 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
 
     @abstractmethod
     def _process(self, messages: Messages, step: Transformation, batch: int, delivery: Delivery) -> Count:
-        """Publishes what `step` returns for each batch, then reads the next. Returns the number of messages read."""
+        """Publishes the results of `step` for each batch of up to `batch` messages. `delivery`: at-most-once or
+        at-least-once. Returns the number of messages read."""
 
     @abstractmethod
     def _process_exactly_once(self, loop: Loop, step: Transformation) -> Count:

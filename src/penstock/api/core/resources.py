@@ -112,7 +112,7 @@ class Resources:
             self._loops.add(loop)
 
     def close(self) -> None:
-        """Closes loops first, because they commit offsets; then flushes and closes the producers."""
+        """Closes subscriptions and work() loops, which may commit offsets; then flushes and closes the producers."""
         with self._lock:
             if self._is_closed:
                 return

@@ -331,7 +331,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     # -- closing
 
     def close(self) -> None:
-        """Closes all subscriptions and queue loops, waits for messages in flight, and ends the connection's threads.
+        """Closes all subscriptions and work() loops, flushes published messages, and ends the connection's threads.
 
         mq.close()
         """

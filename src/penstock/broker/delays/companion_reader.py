@@ -29,7 +29,7 @@ class CompanionReader:
         self._cache: dict[int, Columns] = {}
 
     def read(self, entry: Entry) -> PendingMessage:
-        """Returns the message of an entry. Raises ColdRead, and StorageError if the log does not have the message."""
+        """Returns an entry's message. Raises StorageError if the log lacks it, ColdRead if it is only on disk."""
         for columns in self._cache.values():
             if columns.offsets[0] <= entry.stored_at <= columns.offsets[-1]:
                 found = _find(columns, entry)

@@ -1,4 +1,4 @@
-"""Finds delayed messages in the topic once they are committed, and copies them to the companion log."""
+"""Copies committed delayed messages from the topic to the companion log, which stores them until they are due."""
 
 from bisect import bisect_left
 from typing import Final
@@ -45,7 +45,8 @@ class Copier:
         return self.scanned_to < self._partition.last_stable_offset
 
     def note_growth(self) -> None:
-        """Records when the high watermark was reached: relative delays start then, not at a transaction's commit."""
+        """Records the current time for the current high watermark. A message's relative delay starts when the high
+        watermark passes the message, not when its transaction commits."""
         mark, stable = self._partition.high_watermark, self._partition.last_stable_offset
         if stable >= mark:
             self._growth = []

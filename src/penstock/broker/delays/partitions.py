@@ -72,7 +72,8 @@ class DelayPartitions:
         return found if found is not None and found.partition.is_online else None
 
     def apply(self, image: ClusterImage) -> None:
-        """Applies a new metadata image. Call after the partitions have applied it."""
+        """Installs and removes visibility filters, and starts and stops DelayPartitions, as a new metadata image
+        requires. Call after `Partitions.apply` with the same image."""
         if image.topics is not self._topics:
             self._topics = image.topics
             self._delayed = [

@@ -9,12 +9,13 @@ from penstock.log.timestamp_lookup import find_time
 from penstock.replication.partition import Partition
 
 BUCKETS: Final = 10_000
-"""Number of commit times remembered per delay period: with a longer delay, each covers a longer time."""
+"""Maximum number of intervals that a delay period is divided into. One commit time is stored per interval."""
 BUCKET_MS_MIN: Final = 5
 
 
 class TopicDelay:
-    """Tracks commit times of one replica; records older than this object are delayed by their own timestamps."""
+    """Computes which records of one replica are visible, from the times at which records were committed. Records
+    that were in the log before this object was created are delayed by their timestamps instead."""
 
     def __init__(self, partition: Partition, delay_ms: int, clock: Clock, timer: Timer) -> None:
         self._partition = partition
@@ -27,7 +28,7 @@ class TopicDelay:
         self._times: deque[tuple[int, int]] = deque()
         """Pairs of an offset and the time by which all records below that offset were committed."""
         self._open_ms = 0
-        """When the first record not covered by `_times` was committed; 0 if there is none."""
+        """Commit time, in ms, of the first record whose commit time is not yet in `_times`; 0 if there is none."""
         self._recorded_to = self._initial_end
         self._visible = 0
         self._stop: Callable[[], None] | None = None
@@ -67,7 +68,8 @@ class TopicDelay:
         return min(visible, limit)
 
     def _older_visible_to(self, due_ms: int) -> int:
-        """Returns the offset below which records older than this object have timestamps up to `due_ms`."""
+        """Returns the offset of the first record with a timestamp after `due_ms`, among the records that were in
+        the log when this object was created; the end offset of these records if there is none."""
         log = self._partition.log
         if due_ms >= self._created_ms or self._initial_end > log.end_offset:
             return self._initial_end

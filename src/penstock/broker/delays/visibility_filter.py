@@ -1,4 +1,4 @@
-"""Hides delayed records and topic-delayed records from consumers of a replica; followers see all records."""
+"""Hides records with a delay header, and records younger than `delivery.delay.ms`, from consumers of a replica."""
 
 from collections.abc import Callable
 from typing import Final
@@ -27,7 +27,7 @@ _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
 class VisibilityFilter:
-    """Filters reads of a leader or follower replica. `machine_of` returns its delay state machine, if loaded."""
+    """Hides a replica's delayed records from consumers. `machine_of`: its delay state machine; None if not loaded."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class VisibilityFilter:
 
     @property
     def keep_from(self) -> int:
-        """The offset below which retention may delete: earlier messages are visible, and delayed ones are copied."""
+        """Retention may delete messages below this offset: all are visible, or copied to the companion log."""
         visible = self.visible_to(LONG_MAX)
         if not self._partition.log.settings.delayed:
             return visible
@@ -97,7 +97,9 @@ class VisibilityFilter:
         return VisibleRecords(data if filtered is None else filtered, mark, last_stable, filtered is not None)
 
     def _remove_delayed(self, data: Buffer, offset: int, since: int, log: Log, stable: bool) -> Buffer | None:
-        """Returns the batches without their delayed records; None if no record is delayed. Raises ColdRead."""
+        """Returns `data` without its delayed records, which are all at or after `since`; None if it has none.
+        `offset`: the fetch offset. `stable`: also removes aborted records (read_committed). Raises ColdRead if a
+        thread must decode the first batch."""
         view = memoryview(data)
         self.delayed_batches.check(log)
         opened: dict[int, Columns] = {}

@@ -4,7 +4,7 @@ from penstock.wire.keys import ApiKey
 
 
 class FastPath:
-    """Base class: the fast path for one version of one API, on one connection."""
+    """Base class. A fast path answers repeated requests of one API version on a connection without decoding them."""
 
     api_key: ApiKey
 

@@ -59,7 +59,7 @@ class OffsetCommitFastPath(FastPath):
         super().__init__(version)
         self._flexible = version >= message_of(OffsetCommitRequest).flexible_from
         self._templates: dict[int, _CommitTemplate] = {}
-        """Templates by size of the request frame."""
+        """By frame size: a known request. A frame that differs only in offsets and leader epochs is not decoded."""
         self._last: Any = None
         """The last decoded request, without its offsets and leader epochs."""
 

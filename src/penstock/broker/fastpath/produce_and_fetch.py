@@ -38,7 +38,7 @@ from penstock.wire.varint import uvarint
 JOIN_BYTES_MAX: Final = 32 << 10
 """Maximum size, in bytes, of fetched records that are copied into one buffer with the rest of the response."""
 ROUTES_MAX: Final = 1000
-"""Maximum number of different requests that one fast path remembers; when it is reached, it forgets all of them."""
+"""Maximum number of different requests that one fast path remembers; all are forgotten when it is reached."""
 FAST_PATH_VERSIONS: Final = {
     *((ApiKey.PRODUCE, version) for version in range(5, 14)),
     *((ApiKey.FETCH, version) for version in range(9, 19)),
@@ -63,7 +63,7 @@ class _ResponseTemplate(NamedTuple):
 
 
 def _response_template(response: Any, version: int, cut: int) -> _ResponseTemplate:
-    """Builds a template from an encoded response, without the last `cut` bytes, which the caller appends."""
+    """Encodes `response`, with placeholders for three numbers, as a template; omits its last `cut` bytes."""
     raw = b"".join(response_frame(response, version, 0))
     at = raw.index(_PLACEHOLDERS)
     before, after = raw[8:at], raw[at + len(_PLACEHOLDERS) : len(raw) - cut]

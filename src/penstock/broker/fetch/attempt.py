@@ -71,7 +71,7 @@ class FetchAttempt:
         return self.broker.replica(*key) if reader is None else self.broker.replica("", reader.topic_id, key[2])
 
     def read(self, blocking: bool = False) -> None:
-        """Reads all requested partitions and replaces the results of the previous read."""
+        """Reads all requested partitions anew. Unless `blocking`, reads that would wait for the disk go to `cold`."""
         run_steps(self._read_steps(blocking))
 
     async def read_sliced(self, blocking: bool = False) -> None:
@@ -82,7 +82,8 @@ class FetchAttempt:
             self.read(blocking)
 
     async def read_warm(self) -> None:
-        """Loads cold segments on a thread and reads again, up to WARM_ATTEMPTS times; then reads with blocking."""
+        """If the last read skipped data that is not in the page cache, loads that data on a thread and reads
+        again, up to WARM_ATTEMPTS times. If data is still skipped, reads from disk on the event loop."""
         loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             if not self.cold:

@@ -120,7 +120,8 @@ async def read_until_enough(
 ) -> FetchResponse:
     """Reads in time slices, and again when a partition grows, until min bytes are read; then returns the response.
 
-    Also stops at `until_s` (monotonic time) or if `is_over()`. Appends set `grown`. `scan` is awaited before reads.
+    Does not wait for growth after `until_s` (monotonic time), or if `is_over()` returns True. `grown` is set when a
+    partition grows. `scan`, if given, is awaited before each read: it finds the matching records of views.
     """
     slices, now_s = attempt.broker.slices, attempt.broker.clock.monotonic_s
     watches = GrowthWatches(attempt)

@@ -35,7 +35,8 @@ class FollowerReads:
     def read(
         self, partition: Partition, key: Key, wanted: FetchPartition, limit_bytes: int, *, force: bool, blocking: bool
     ) -> PartitionData:
-        """Reads one partition. Raises a Kafka error; unless `blocking`, also ColdRead (data is not in memory)."""
+        """Reads up to `limit_bytes` of one partition; at least one batch if `force`. If the throttle allows no
+        bytes, adds `key` to `throttled`. Raises Kafka errors; unless `blocking`, ColdRead if data is only on disk."""
         now_ms = self._broker.clock.steady_ms()
         self._check_replica(partition, wanted)
         is_throttled = self._is_throttled(partition)

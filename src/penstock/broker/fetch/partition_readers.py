@@ -11,7 +11,7 @@ class PartitionReader(Protocol):
 
     @property
     def topic_id(self) -> bytes:
-        """Id of the view's source topic."""
+        """Id of the topic that this reader's view selects records from."""
 
     @property
     def kept_bytes(self) -> int:
@@ -20,7 +20,7 @@ class PartitionReader(Protocol):
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
     ) -> VisibleRecords:
-        """Returns the records that match the view. Parameters and errors are those of `read_visible`."""
+        """Returns records that match this reader's view. Parameters and errors are those of `read_visible`."""
 
 
 def read_visible(

@@ -93,7 +93,8 @@ class FetchSessions:
     """The fetch sessions of this broker, least recently used first."""
 
     def __init__(self, slots: int, first_id: int = 1) -> None:
-        """`first_id`: must differ at each start, or clients could continue sessions of an earlier broker process."""
+        """`slots`: maximum number of sessions. `first_id`: id of the first session; must differ at each start, or
+        clients could continue sessions of an earlier broker process."""
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()
         self._last_id = first_id - 1

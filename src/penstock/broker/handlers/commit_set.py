@@ -18,7 +18,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import COMMIT, CommitSetRequest, CommitSetResponse
 
 PREPARED_MIN: Final = 200
-"""Minimum number of transactions in a CommitSet whose records are prepared in time slices."""
+"""A CommitSet that commits at least this many transactions prepares their records in time slices."""
 
 
 @handles(ApiKey.COMMIT_SET)

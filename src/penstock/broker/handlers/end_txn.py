@@ -31,7 +31,8 @@ def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[End
 
 
 async def _end_with_fresh_id(wanted: ClientRequest, call: Call, broker: Broker) -> EndTxnResponse | None:
-    """Ends the transaction and assigns a new producer id: the old id has used all of its 32,767 epochs."""
+    """Ends the transaction and assigns a new producer id: the old id has used all of its 32,767 epochs. Returns an
+    error response if there is no new id; else None, and the coordinator answers `call`."""
     try:
         again = EndTransaction(request=wanted, fresh_producer_id=await broker.producer_ids.take())
     except PenstockError as error:

@@ -162,7 +162,8 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
 
 
 async def _search_batch(candidate: Candidate, log: Log, broker: Broker) -> TimestampAndOffset | None:
-    """Returns (timestamp, offset) of the first match in a batch; the batch's first offset if it is too large."""
+    """Returns (timestamp, offset) of the batch's first record at or after the searched timestamp; None if there is
+    none. If the batch is too large to decompress, returns its maximum timestamp and its first offset."""
     try:
         return candidate.find(INLINE_BODY_BYTES)
     except MessageTooLarge:

@@ -37,7 +37,7 @@ def _refused(error: PenstockError) -> ListTransactionsResponse:
 
 
 def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactionsResponse:
-    """Merges the responses, or returns the first error. `none`: response that has the unknown state filters."""
+    """Merges the responses, or returns the first error. `none`: empty response that has the unknown_state_filters."""
     code = next((answer.error_code for answer in answers if answer.error_code), ErrorCode.NONE)
     if code:
         return not_listed(code)

@@ -35,7 +35,7 @@ def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awa
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
-    """Returns the request with at most one query for all offsets of each group: such a response may be large."""
+    """Drops duplicate queries for all offsets of a group (topics is null), because each response may be large."""
     whole = [group.group_id for group in request.groups if group.topics is None]
     if len(whole) == len(set(whole)):
         return request

@@ -32,7 +32,7 @@ class ProduceOrder:
             del self._waiting[transactional_id]
 
     def _start(self, start: Callable[[], None]) -> None:
-        """Starts waiting requests in a loop, without recursion: many may finish as soon as they are started."""
+        """Calls `start`, which starts a request; during another such call, only after it, to avoid recursion."""
         self._ready.append(start)
         if self._is_starting:
             return

@@ -44,8 +44,8 @@ def find_first_batches(batches: Iterable[ProducedBatch]) -> dict[ProducerKey, li
 def verify_first_batches(
     transactional_id: str, version: int, batches: Iterable[ProducedBatch], broker: Broker, then: Callable[[], None]
 ) -> None:
-    """Asks the transaction coordinator to add the partitions of first batches (before Produce v12: to verify
-    them); sets `may_begin` of the accepted batches, refuses the others, and calls `then`."""
+    """Asks the transaction coordinator to add (before Produce v12: to verify) the partitions on which a
+    transaction has its first batch. Sets `may_begin` of accepted batches, refuses the others, then calls `then`."""
     first_batches = find_first_batches(batches)
     waiting = len(first_batches)
     if not waiting:

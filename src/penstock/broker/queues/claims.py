@@ -89,7 +89,8 @@ class Claimer:
         self._window = Window(partition.partition)
 
     async def claim(self, holder: str, ranges: Sequence[Range], visibility_ms: int) -> list[Acquired]:
-        """Returns the acquired messages, once committed. After a PenstockError, some may nevertheless be acquired."""
+        """Acquires the available messages in `ranges` for `holder`, with this visibility timeout. Returns the
+        acquired messages, once committed. If it raises PenstockError, some messages may be acquired nevertheless."""
         taken: list[Acquired] = []
         left = tuple(ranges)
         while left:
@@ -111,7 +112,7 @@ class Claimer:
         return start if delivery is None else max(delivery.end, start)
 
     async def _command(self, holder: str, ranges: tuple[Range, ...], visibility_ms: int) -> tuple[Claim, int]:
-        """Returns the next Claim command, and the share group's end offset before that command."""
+        """Returns the Claim command for `ranges`, and the share group's end offset on which the command is based."""
         terms = self._terms
         while True:
             delivery, end = self._group(), self._end()
@@ -126,7 +127,7 @@ class Claimer:
             return command, end
 
     def _read_ahead(self, end: int) -> FreshMessages:
-        """Returns the next messages at or above the share group's end offset. Raises ColdRead."""
+        """Returns never-delivered messages: those from `end`, the share group's end offset, on. Raises ColdRead."""
         self._window.seek(end)
         self._window.fill(FRESH_MAX)
         return self._window.fresh(FRESH_MAX, self._terms.delay_ms, with_groups=self._terms.settings.is_fifo)

@@ -67,7 +67,7 @@ class MessageCounter:
         return await self._sum_below(end) - await self._sum_below(first)
 
     def _begin(self, start: int) -> None:
-        """Drops the cached counts of offsets below `start`, the log start offset."""
+        """Restarts the cache at `start`, the log start offset. Keeps counts only if `start` is a cached offset."""
         at = bisect_right(self._offsets, start)
         self._offsets, self._sums = self._offsets[max(0, at - 1) :], self._sums[max(0, at - 1) :]
         if not self._offsets or self._offsets[0] < start:
@@ -131,7 +131,7 @@ class _DelayedMessages:
         self._dues: deque[tuple[int, int]] = deque()
 
     def begin(self, end: int) -> None:
-        """Forgets messages below `end`, the share group's end offset: the state machine counts these messages."""
+        """Prepares a new count of messages from `end`, the share group's end offset, on; forgets earlier messages."""
         self.to = max(self.to, end)
         while self._dues and self._dues[0][0] < end:
             self._dues.popleft()
@@ -155,7 +155,7 @@ class QueueCounter:
         self._counters: dict[QueuePartition, tuple[MessageCounter, dict[str, _DelayedMessages]]] = {}
 
     async def counts(self, partition: QueuePartition, group: str, delay_ms: int) -> Counts:
-        """Returns how many messages are available, in flight, delayed or being moved; exact while nothing changes."""
+        """Returns approximate message counts by state. `delay_ms`: delay of messages without a delay header."""
         if partition not in self._counters:
             self._counters = {known: cached for known, cached in self._counters.items() if not known.is_closed}
             self._counters[partition] = MessageCounter(partition.partition, self._threads), {}

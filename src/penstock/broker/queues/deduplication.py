@@ -115,7 +115,7 @@ class DeduplicationIndex:
             then(error)
 
     def close(self) -> None:
-        """Cancels loading and fails the sends that wait for it: the next index might miss their messages."""
+        """Cancels loading if it is in progress: sends that wait for it fail with NotLeaderOrFollower."""
         if self._task is not None:
             self._task.cancel()
 

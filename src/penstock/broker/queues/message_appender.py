@@ -47,7 +47,8 @@ class MessageAppender:
     def _append(
         self, partition: Partition, messages: Sequence[NewMessage], duplicates: DeduplicationIndex | None
     ) -> list[Sent]:
-        """Returns the results in the order of the messages; if it raises a Kafka error, nothing was appended."""
+        """Appends messages as one batch; returns their results in order. Duplicates found in `duplicates` are not
+        appended; their results have the original's offset. If it raises a Kafka error, nothing was appended."""
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"{partition.name} is led by another broker now")
         partition.check_in_sync()

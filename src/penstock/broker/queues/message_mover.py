@@ -252,7 +252,7 @@ class _MessageMove:
             yield RECEIVE_COUNT, str(effect.count + (int(before) if before.isdigit() else 0)).encode()
 
     def _headers_of_share_group(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
-        """Yields the headers of a dead letter of a share group; its origin is in Kafka's headers (KIP-1191)."""
+        """Yields `headers`, then Kafka's dead-letter headers (KIP-1191), which replace headers of the same name."""
         topic = self._owner.image().topics.get(self._tp.topic_id)
         added = {
             "__dlq.errors.topic": topic.name if topic is not None else "",

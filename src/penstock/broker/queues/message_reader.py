@@ -57,7 +57,7 @@ class FreshMessages(NamedTuple):
 
     fresh: tuple[Fresh, ...]
     end: int
-    """The offset below which `fresh` contains all messages."""
+    """Exclusive end of the offsets read: `fresh` has all messages from the first requested offset up to here."""
     has_own_delays: bool
     """Whether some messages may have a delay header: then later messages may be due before earlier ones."""
 
@@ -134,7 +134,7 @@ class LazyBatch:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
     def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
-        """Appends the messages in these rows to `found` without reading delays and message groups. Returns False."""
+        """Appends the messages in these rows to `found` as due at once, without groups. Returns False: no delays."""
         if not self._is_plain:
             return self.append_rows(rows, found, None, False)
         if rows:
@@ -143,9 +143,8 @@ class LazyBatch:
 
     def append_rows(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
         """Appends the messages in these rows to `found`; returns whether any of them may have a delay header.
-
-        `delay_ms`: delay of messages without a delay header; None: all messages are due at once.
-        """
+        `delay_ms`: delay of messages without a delay header; None: all messages are due at once. `with_groups`:
+        whether to set each message's group, which is the record key (FIFO queues)."""
         columns = self._columns
         if not self.count:
             return False
@@ -241,10 +240,9 @@ def readable_end(partition: Partition, *, stable: bool = True) -> int:
 def read_batches(
     partition: Partition, offset: int, max_bytes: int, *, stable: bool = True
 ) -> tuple[list[LazyBatch], int]:
-    """Returns the batches from `offset` on, and the offset after the last batch. Raises ColdRead.
-
-    If there is nothing to read yet, the offset returned is `offset`.
-    """
+    """Returns about `max_bytes` of batches from `offset` on, and the offset after them (`offset` if there is
+    nothing to read yet). `stable`: reads up to the last stable offset, without aborted batches; else up to the
+    high watermark. Raises ColdRead if the data must first be read from disk, on a thread."""
     limit = readable_end(partition, stable=stable)
     if offset >= limit:
         return [], offset
@@ -313,10 +311,9 @@ class Window:
     def fresh(
         self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0
     ) -> FreshMessages:
-        """Returns the next `count` messages; if `whole_max` > 0, up to `whole_max`, to complete the last batch.
-
-        `delay_ms`: delay of messages without a delay header. If None, all are due at once; most batches stay encoded.
-        """
+        """Returns the next `count` messages. If `whole_max` > 0, also returns the rest of the last batch, up to
+        `whole_max` messages in total. `delay_ms`: delay of messages without a delay header; None: all messages are
+        due at once. `with_groups`: whether to set each message's group (FIFO queues)."""
         found: list[Fresh] = []
         total = 0
         has_own_delays = False
@@ -351,13 +348,14 @@ class MessageLookup:
         self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset; None if it was removed. Raises ColdRead or OffsetNotAvailable."""
+        """Returns the message at an offset, with its first `headers_max` headers; None if it was removed. Raises
+        ColdRead, or OffsetNotAvailable at or above the last stable offset (if not `stable`, the high watermark)."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 
     def batch(self, offset: int, *, stable: bool = True) -> LazyBatch | None:
-        """Returns the batch that contains an offset; None if it was removed. Raises ColdRead; OffsetNotAvailable
-        if the batch cannot be read yet, as on a new leader that does not know its high watermark."""
+        """Returns the batch that contains an offset; None if it was removed. Raises ColdRead if the disk is
+        needed, or OffsetNotAvailable at or above the last stable offset (if not `stable`, the high watermark)."""
         batch = next((cached for cached in self._cache if cached.base_offset <= offset < cached.next_offset), None)
         if batch is None:
             partition = self._partition

@@ -135,7 +135,7 @@ class MoveTasks:
     # -- running
 
     def apply(self, image: ClusterImage) -> None:
-        """Starts running tasks and stops ended tasks, on the partitions this broker leads in a new metadata image."""
+        """On the partitions led by this broker, starts the tasks that are RUNNING in `image` and stops all others."""
         wanted: dict[tuple[str, QueuePartition], tuple[Queue, MoveTask]] = {}
         watched: dict[str, tuple[Queue, MoveTask]] = {}
         for name in image.queue_moves:

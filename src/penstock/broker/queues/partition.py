@@ -155,7 +155,8 @@ class QueuePartition:
             )
 
     def _next_command(self, receive_request: ReceiveRequest, group: _Group, rounds: int) -> Acquire | None:
-        """Returns the next command for the state machine; None if no message can be available. Raises ColdRead."""
+        """Returns the Acquire command for a receive request; None if no message can be available. `rounds`: number
+        of previous commands, which acquired nothing; if above 0, more messages are read ahead. Raises ColdRead."""
         start = self.partition.log.start_offset
         delivery = self.machine.group(receive_request.group)
         if delivery is not None and delivery.start < start:
@@ -388,7 +389,7 @@ class QueuePartition:
     # -- closing
 
     def evict_unused(self) -> None:
-        """Drops cached batches, and the windows of share groups that were not used since the last call."""
+        """Drops all cached batches, and messages read ahead for share groups not used since the last call."""
         self._lookup.clear_cache()
         for key, group in list(self._groups.items()):
             if not group.is_used and not group.parked and not group.is_checking:

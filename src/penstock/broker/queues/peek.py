@@ -61,7 +61,7 @@ class PeekedMessage(NamedTuple):
     state: int
     """VISIBLE, IN_FLIGHT or DELAYED."""
     message: Delivered
-    """The message as a receiver would get it, with an empty holder and the number of deliveries so far."""
+    """The message as a receiver would get it, but `holder` is empty, and `count` has only the deliveries so far."""
 
 
 class PeekResult(NamedTuple):

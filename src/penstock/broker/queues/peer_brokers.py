@@ -85,7 +85,7 @@ _ACK_TYPES: Final = {
     ack_type.value: ack_type
     for ack_type in (AckType.DONE, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.UNDO)
 }
-"""Acknowledgement types that brokers may send each other, by name on the wire; QueueRouter replaces some of them."""
+"""Acknowledgement types allowed in QueueAcknowledge requests, by name on the wire."""
 
 
 def error_name(error: PenstockError) -> str:

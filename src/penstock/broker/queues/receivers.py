@@ -204,7 +204,7 @@ class LongPoll(Waiter):
         self._stop_timer = receivers.timer(wait_ms / 1000, self.expire)
 
     def wait_at_leaders(self) -> None:
-        """Starts to wait at the partitions that this broker leads now."""
+        """Adds this long poll to the waiting receivers of those partitions of the queue that this broker leads."""
         for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
             partition.park(self)
 

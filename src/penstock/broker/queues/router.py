@@ -254,7 +254,8 @@ class QueueRouter:
     # -- all partitions
 
     async def control_all(self, queue: Queue, request: QueueControlRequest, do_here: DoHere) -> dict[int, Counts]:
-        """Runs the action of `request` (such as PURGE) on all partitions; returns each partition's message counts."""
+        """Runs the action of `request`, such as PURGE, on all partitions: calls `do_here` for those led by this
+        broker, and sends `request` to the leaders of the others. Returns the message counts by partition."""
         done: dict[int, Counts] = {}
 
         async def attempt() -> dict[int, Counts]:

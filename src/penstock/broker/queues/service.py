@@ -133,7 +133,8 @@ class QueueService:
         self._move_tasks.apply(image)
 
     def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
-        """Runs a coroutine and calls `then` with its result: before this method returns, if the work never waits."""
+        """Runs a coroutine, then calls `then` with its result: synchronously if the coroutine never suspends, else
+        from a task. If the coroutine raises, `then` is not called."""
         found = start(work)
         if not isinstance(found, asyncio.Task):
             then(found)

@@ -64,7 +64,8 @@ class ShareGroupStates:
         self._dropping: set[str] = set()
 
     def perform(self, effect: Any) -> None:
-        """Starts a change requested by a group coordinator, which repeats its request if the change fails."""
+        """Starts an effect of a group coordinator: AddCompanionLogs creates logs for delivery state,
+        DeleteStateAtLeaders deletes delivery state. If it fails, the coordinator requests it again."""
         spawn = self._broker.metadata.spawn
         if isinstance(effect, AddCompanionLogs):
             new = effect.topic_ids - self._adding

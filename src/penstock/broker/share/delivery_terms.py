@@ -1,4 +1,4 @@
-"""Delivery settings of a share group for a topic: those of a queue with the same name, else its own. Pure."""
+"""Delivery settings of a share group for a topic: from the queue with the group's name, else from the group. Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -119,7 +119,8 @@ def lock_ms_of(own: ShareGroupConfig, queue: Queue | None) -> int:
 
 
 def _of_queue(queue: Queue, own: ShareGroupConfig, settings: DeliverySettings) -> DeliveryTerms:
-    """Returns the delivery settings of a queue, which share consumers read as the share group of the same name."""
+    """Returns the delivery settings with which share consumers read a queue: its `settings`, and the lock duration
+    of `own`, the group's config, if the queue's visibility timeout is 0. Raises InvalidRequest (FIFO queue)."""
     if queue.settings.is_fifo:
         raise InvalidRequest(
             f"{queue.name!r} is a FIFO queue, which share consumers cannot read; receive from it with the SQS API"

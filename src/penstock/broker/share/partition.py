@@ -45,7 +45,7 @@ Then = Callable[[Any], None]
 
 
 class SharePartition(NamedTuple):
-    """A partition led by this broker, with a share group's settings. `delivery`: None until its state is loaded."""
+    """A partition led by this broker, as a share group reads it. `delivery`: None until delivery state is loaded."""
 
     partition: Partition
     terms: DeliveryTerms
@@ -53,7 +53,8 @@ class SharePartition(NamedTuple):
 
     @classmethod
     def find(cls, broker: Broker, group_id: str, tp: TopicIdPartition) -> "SharePartition":
-        """Returns a partition for a share group. Raises InvalidRequest (FIFO queue), NotLeaderOrFollower, others."""
+        """Returns partition `tp` for a share group. Raises a Kafka error if this broker does not lead it, or if
+        share groups cannot read it (internal topics, topics with delayed messages, FIFO queues)."""
         topic_id, number = tp
         partition = broker.partition("", topic_id, number)
         check_may_share(broker.image.topics[topic_id])

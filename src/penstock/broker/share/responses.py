@@ -67,7 +67,7 @@ def acknowledge_all(
     then: Callable[[dict[TopicIdPartition, PenstockError | None]], None],
 ) -> None:
     """Acknowledges messages on all partitions; when all have replied, calls `then` with each partition's error or
-    None."""
+    None. The request's `version` and `is_renew` decide which acknowledge types are allowed (KIP-1222)."""
     outcome: dict[TopicIdPartition, PenstockError | None] = {}
     missing = len(acknowledged)
     if not missing:

@@ -76,7 +76,7 @@ class Arena:
 
 
 class Decompression:
-    """Decompresses batches in order until the arenas are full; later batches are left for another Decompression."""
+    """Decompresses batches, in order, into arenas (reusable buffers); stops when the arenas are full."""
 
     def __init__(self, data: memoryview, found: Sequence[FoundBatch], body_max: int) -> None:
         self._data = data
@@ -116,7 +116,7 @@ class Decompression:
 
 
 class Arenas:
-    """The arenas shared by the readers of all views. A reader waits while no arena is free."""
+    """A pool of arenas (reusable buffers) for the readers of all views; a reader waits while no arena is free."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SCAN_BYTES_MAX: Final = 256 << 20
 """Maximum number of bytes of the topic's log scanned for one Fetch."""
 GATHER_S: Final = 0.05
-"""Time, in seconds, during which a Fetch that already has enough matches to answer looks for more matches."""
+"""A Fetch that has enough matches for its response scans for more only until this many seconds after it began."""
 SCAN_S_MIN: Final = 0.02
 """Minimum scan time of a Fetch, in seconds; used if the Fetch has a shorter wait time."""
 
@@ -138,7 +138,7 @@ class _ViewFetch:
             self._broker.views.note_read(view)
 
     def _is_over(self) -> bool:
-        """Whether waiting is pointless: a scan failed, or existing records are left for the next Fetch to scan."""
+        """Whether to answer without waiting for new records: a scan failed, or stopped before the end of the log."""
         return any(reader.error is not None or not reader.scan.is_at_end for reader in self._readers.values())
 
     def _bytes_left(self, scan: Scan, wanted: FetchPartition) -> int:

@@ -39,7 +39,7 @@ class Diagnosis:
     is_paused: bool
     """Whether the topic's coordinators are paused, because an earlier repair was interrupted."""
     own: Mapping[str, str]
-    """Settings that the topic should have but lacks, with values; set when wrong settings are repaired."""
+    """Settings, with values, that the topic should have but lacks. They are added when `faults` are repaired."""
 
     @property
     def repairable(self) -> list[Fault]:
@@ -68,7 +68,7 @@ class Diagnosis:
 
 
 async def diagnose(client: KafkaClient) -> list[Diagnosis]:
-    """Returns a diagnosis of each existing internal topic. Raises if the controller cannot pause coordinators."""
+    """Returns a diagnosis of each internal topic. Raises ServerError if the controller is too old for repairs."""
     admin = ClusterAdmin(client)
     brokers = (await admin.describe()).brokers
     wanted = [PAUSED, MIN_ISR]

@@ -95,7 +95,7 @@ def dev(
 
 
 async def _run(cluster: DevCluster, restarts: bool, as_json: bool) -> None:
-    """Runs the cluster until a signal arrives or all brokers have exited."""
+    """Runs the cluster until a signal arrives or all brokers exit. `restarts`: whether to restart them on exit."""
     file = cluster.folder / "cluster.json"
     file.unlink(missing_ok=True)  # left behind by a killed run
     brokers = [broker.child for broker in cluster.brokers]

@@ -198,7 +198,8 @@ class Coverage:
         return self.checkpoint.clean_to if self.checkpoint else 0
 
     def missing(self, folder: Path, starts_at: int | None, ends_at: int) -> Damage | None:
-        """Returns a Damage if offsets that the checkpoint guarantees are in no segment; None if all are present."""
+        """Returns a Damage if the log, with offsets [starts_at, ends_at), lacks offsets that the checkpoint
+        guarantees; None if not, or without a checkpoint. `starts_at`: None if there are no segments."""
         if self.checkpoint is None:
             return None
         start = self.checkpoint.start_offset

@@ -232,7 +232,7 @@ def _run(loaded: LoadedPipeline, master: str, once: bool, ui: bool, as_json: boo
 
 
 class _print_problems(AbstractContextManager[None]):  # noqa: N801 - used as a statement
-    """Prints every problem of an invalid pipeline on its own line and exits with 2."""
+    """A context manager that catches PipelineInvalid: prints each problem on its own line and exits with status 2."""
 
     def __init__(self, as_json: bool = False) -> None:
         self._as_json = as_json

@@ -139,7 +139,8 @@ _COLUMNS: Final[tuple[tuple[str, Callable[["Batch"], str]], ...]] = (
 
 
 def _duration(seconds: float) -> str:
-    """
+    """Formats a duration as seconds with one decimal, from a minute on as m:ss, from an hour on as h:mm:ss.
+
     >>> _duration(75)
     '1:15'
     """

@@ -90,7 +90,8 @@ def _sent_so_far(count: int) -> str:
 
 
 async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool) -> AsyncIterator[list[str]]:
-    """Yields lists of message bodies that each fit into one request; does not wait for more if input is slow."""
+    """Yields lists of message bodies that each fit into one request. Each file is one message, with `lines` one
+    message per line. When input is slow, yields the messages read so far."""
     batch: list[str] = []
     size = 0
     source = read_messages(bodies, files, lines=lines, key=None, separator=None)

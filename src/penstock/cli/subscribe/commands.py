@@ -50,8 +50,8 @@ def subscribe(
 ) -> None:
     """Show the messages of a topic. Without --follow, stops at the current end.
 
-    --from accepts a whole number as an offset, and a time as RFC 3339 (2026-01-31T12:00:00Z) or as @ and milliseconds
-    since 1970 (@1767225600000).
+    --from accepts earliest, latest, an offset, -N for the last N messages of each partition, and a time: RFC 3339
+    (2026-01-31T12:00:00Z), or @ and milliseconds since 1970 (@1767225600000).
 
     With --group, the members of the group share the partitions, and each message goes to one of them; --from applies
     only if the group has not committed an offset. Without --follow, ends when no message has arrived for 2 s. Ctrl-C

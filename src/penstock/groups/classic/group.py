@@ -178,7 +178,8 @@ class ClassicGroup(Membership):
         roster: Roster | None = None,
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
-        """Returns the JoinGroup response of a member; only the leader gets the list of members."""
+        """Returns a member's JoinGroup response; only the leader gets the members. `leader`, `roster`: leader and
+        members to report (None: the current ones). `skip_assignment`: the leader must not assign (KIP-814)."""
         leader = leader or self.leader or ""
         return JoinGroupResponse(
             error_code=0,

@@ -48,7 +48,7 @@ CLASSIC_SYNC: Final = "classic-sync"
 
 
 class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
-    """One consumer group."""
+    """One consumer group of the KIP-848 protocol. Some of its members may still use the classic protocol."""
 
     kind = CONSUMER
     title = "group"
@@ -182,7 +182,8 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         owned: Collection[TopicIdPartition] | None,
         now_ms: int,
     ) -> Member:
-        """Changes a member from `before` to `member`; returns the member after one step of reconciliation."""
+        """Replaces a member, `before`, by its new version `member` in `draft`. Returns it after one step of
+        reconciliation. `owned`: the partitions that the member reports as owned; None if not in the request."""
         resubscribed = member.subscription != before.subscription
         self._update_member(draft, before, member, resubscribed, now_ms)
         after = self._adopt_target(draft, member, resubscribed, owned, now_ms)

@@ -18,7 +18,8 @@ from penstock.wire.state import state_record
 
 
 def may_become_classic(state: ConsumerState, settings: GroupSettings) -> bool:
-    """Whether a consumer group must become a classic group: all members are classic, and the settings allow it."""
+    """Returns whether to downgrade a consumer group to a classic group: all members use the classic protocol and
+    support a common assignor, and the migration policy and group.max.size allow it."""
     members = state.members.values()
     return (
         settings.may_downgrade

@@ -37,7 +37,7 @@ class ModernGroup(Group, Generic[M, P, S]):
     described_group: ClassVar[Any]
     """Message class for one group in the describe response, whose class is `describe_response`."""
     no_description: ClassVar[dict[str, Any]] = {"assignor_name": ""}
-    """Values, in an error response, of the fields of `described_group` that only this kind of group has."""
+    """For a describe response with an error: names and values of the fields that only this kind of group has."""
 
     def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
         super().__init__(group_id, coordinator)

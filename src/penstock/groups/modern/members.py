@@ -47,8 +47,8 @@ class CurrentAssignment(NamedTuple, Generic[P]):
 
 
 class ModernMember(Protocol):
-    """Protocol class for group members, which are named tuples: heartbeats that change a member copy it. `epoch`
-    and the fields after it are the current assignment, the others are metadata; both have separate records."""
+    """Interface (typing.Protocol) of group members, which are immutable named tuples. The fields from `epoch` on
+    are the current assignment, the fields before it are metadata. Each of the two parts has a record of its own."""
 
     @property
     def member_id(self) -> str: ...

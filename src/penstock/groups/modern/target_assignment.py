@@ -14,13 +14,13 @@ from penstock.groups.modern.state import ModernState
 
 STEPS_AT_ONCE: Final = 3
 PARTITIONS_AT_ONCE: Final = 2000
-"""Number of partitions plus members after which a time slice that persists targets ends."""
+"""Approximate number of members plus partitions that a time slice handles when it persists targets."""
 SHORT_INTERVAL_MS: Final = 200
 """Heartbeat interval of members, in milliseconds, while the group's target is being computed."""
 PAUSE_MS: Final = 1
 """Pause, in milliseconds, between two time slices. If writes seem to fail, the pause is RETRY_MS."""
 ROUNDS_AT_ONCE: Final = 3
-"""Number of rounds (see TargetComputation) after which writes seem to fail, so that the pause is RETRY_MS."""
+"""If so many rounds (see TargetComputation) do not suffice, writes probably fail: the pause then becomes RETRY_MS."""
 
 
 Assignments = dict[str, frozenset[P]]
@@ -59,10 +59,10 @@ class TargetComputation(Generic[P]):
         """Ids of static members at the start of the computation, by instance id; a member may have another id now."""
         self._is_widening = False
         self._round: tuple[str, ...] = ()
-        """Ids of all members in the current round; `_left` iterates over the ids not processed yet in this round."""
+        """Ids of all members at the start of the current round over the members; see TargetComputation."""
         self._left: Iterator[str] = iter(())
         self._is_clean = True
-        """Whether the current round has had nothing to write so far."""
+        """False if the current round found a target to write: another round must follow, see TargetComputation."""
         self._rounds = 0
 
     def run_slice(self, state: ModernState[Any, P], now_ms: int) -> SliceResult | None:

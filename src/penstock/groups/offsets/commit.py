@@ -101,7 +101,8 @@ def _persist_offsets(
     now_ms: int,
     expires_ms: int = NO_EXPIRY,
 ) -> list[list[int]]:
-    """Adds the records of all valid offsets to `out`; returns an error code for each partition of each topic."""
+    """Adds a record to `out` for each valid offset; returns an error code for each partition of each topic.
+    `check` raises an error if the member may not commit; all existing partitions then get its error code."""
     tps = [
         (topic.topic_id, partition.partition_index)
         for entry, topic in wanted

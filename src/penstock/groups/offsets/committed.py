@@ -58,7 +58,8 @@ class Committed(NamedTuple):
 
     @classmethod
     def from_record(cls, value: "OffsetCommitValue | Committed", sequence: int) -> "Committed":
-        """Converts a record's value to a Committed with `sequence`; a value just persisted is a Committed already."""
+        """Returns a record's value as a Committed. `value` is an OffsetCommitValue if the record is replayed, and
+        already a Committed if this process has built the record. `sequence`: number of the commit in log order."""
         if isinstance(value, Committed):
             return _new_committed((*value[:-1], sequence))
         return cls(

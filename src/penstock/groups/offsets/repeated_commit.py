@@ -26,7 +26,7 @@ CommitValues = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class _TopicCommit(NamedTuple):
-    """The partitions of one topic in a repeated commit."""
+    """The partitions of one topic in an OffsetCommit request that a client repeats with other offsets."""
 
     entry: OffsetCommitRequestTopic
     topic: Topic
@@ -37,7 +37,8 @@ class _TopicCommit(NamedTuple):
 
 
 class RepeatedCommit:
-    """A cached offset commit that is repeated with other offsets; see RepeatedDecision in foundation/decision.py."""
+    """An OffsetCommit request that a client repeats with other offsets and leader epochs. Checks the member each
+    time, but reuses the encoded records. Implements RepeatedDecision in foundation/decision.py."""
 
     def __init__(self, coordinator: GroupCoordinator, command: ClientRequest, parts: Sequence[_TopicCommit]) -> None:
         self._coordinator = coordinator

@@ -79,7 +79,8 @@ class _Pool:
                         underloaded.append(taker)
 
     def _assign_next(self, tp: TopicIdPartition, underloaded: deque[str]) -> str:
-        """Gives `tp`, or a partition of another member that takes `tp`, to an underloaded member; returns its id."""
+        """Adds `tp` to an underloaded member and returns the member's id. If all of them have `tp`, another member
+        takes `tp` and gives one of its own partitions to the first underloaded member."""
         for index, member_id in enumerate(underloaded):
             if tp not in self.assignments[member_id]:
                 del underloaded[index]

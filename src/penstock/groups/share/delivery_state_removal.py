@@ -54,7 +54,8 @@ class DeliveryStateRemoval:
         return Decision(persist=self._records(left), effects=(self._delete_effect(left),))
 
     def retry(self) -> Decision:
-        """Asks partition leaders again to delete state; requests that were not persisted get a retriable error."""
+        """Asks the partition leaders again to delete the delivery state. Waiting requests get a retriable error if
+        the record that marks their topics as deleting could not be persisted."""
         deleting = frozenset(self._state.delivery_topics.deleting)
         lost = [one for one in self._waiting if not one.topic_ids & deleting]
         self._waiting = [one for one in self._waiting if one.topic_ids & deleting]

@@ -109,7 +109,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         )
 
     def _missing_companions(self, state: ShareState) -> tuple[AddCompanionLogs, ...]:
-        """Returns an effect that creates missing companion logs of subscribed topics; empty if no log is missing."""
+        """Returns an effect to create missing companion logs, which store delivery state; () if none is missing."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(
             topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal

@@ -63,8 +63,8 @@ def _by_load(member: _Member) -> tuple[float, int, str]:
 
 
 class _Quota:
-    """Maximum number of tasks per member for a balanced load. When a member reaches the maximum, it is recomputed
-    for the remaining tasks and members."""
+    """Maximum number of tasks per member for a balanced load. Each time a member reaches the maximum, the maximum
+    is recomputed from the remaining tasks and members."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
@@ -134,7 +134,8 @@ class _Sticky:
         yield from self._spread(sorted(fresh), Role.ACTIVE)
 
     def assign_standby(self, states: list[State], standbys: int) -> Steps[None]:
-        """Assigns standbys of each state to members that had the task, else to the least loaded processes."""
+        """Assigns `standbys` standby tasks for each state (subtopology id and partition of a stateful task): to
+        members that had a task with this state, else to the least loaded processes."""
         left: list[State] = []
         order = sorted(states, key=lambda state: (state[1], state[0]), reverse=True)
         for count, state in enumerate(order, 1):
@@ -152,7 +153,8 @@ class _Sticky:
         yield from self._spread(sorted(left, reverse=True), Role.STANDBY)
 
     def _spread(self, states: Iterable[State], role: Role) -> Steps[None]:
-        """Assigns each task to the least loaded process without the task; skips a task that all processes have."""
+        """Assigns one task in `role` for each of `states` (subtopology id and partition) to the least loaded
+        process that has no task with this state. Skips a state if all processes have such a task."""
         heap = [(process.load, process.process_id) for process in self._processes.values()]
         heapify(heap)
         for count, state in enumerate(states, 1):
@@ -171,7 +173,7 @@ class _Sticky:
                 heappush(heap, entry)
 
     def _give(self, member: _Member, role: Role, state: State) -> int:
-        """Assigns a task to a member; returns the member's new number of tasks."""
+        """Assigns the task with this role and state to a member; returns the member's new number of tasks."""
         member.tasks.append(Task(role, *state))
         member.process.states.add(state)
         self._total.filled(member.load)

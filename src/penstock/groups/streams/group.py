@@ -130,8 +130,8 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _update_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
-        """Adds the topology `given` to `draft` if `is_first` or the group has none yet; else ignores an equal or
-        older topology and raises InvalidRequest for any other. Returns whether the topology is new."""
+        """Adds the topology `given` to `draft` unless the group has it; returns whether it was added. If the group
+        has members (not `is_first`) and a topology, ignores an older one and raises InvalidRequest otherwise."""
         known, wanted, to_record = (
             self.state.topology,
             self.records.topology(topology_record(given)),

@@ -21,7 +21,8 @@ def statuses(
     is_delayed: bool,
     shutdown_by: str | None,
 ) -> list[wire.Status]:
-    """Returns the statuses for a member's heartbeat response, with Kafka's texts, which users may search for."""
+    """Returns the statuses for a member's heartbeat response, with Kafka's texts. `is_delayed`: the initial
+    rebalance delay has not passed. `shutdown_by`: id of the member that requested a shutdown of the application."""
     found: list[tuple[Status, str]] = []
     if state.topology is not None and member.topology_epoch < state.topology.epoch:
         detail = (

@@ -37,10 +37,9 @@ class StreamsState(ModernState[StreamsMember, Task]):
         return frozenset(self.readers if self.members else ())
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
-        """Whether a member may get a task: its process must not have it, and an active task must not run elsewhere.
-
-        The member's own tasks are considered only in the target epoch, in which the member keeps them.
-        """
+        """Returns whether a member may get a task now: no other member of its process holds the task in any role
+        and, if `task` is active, no other member at all holds it as active. In the target epoch, the member itself
+        must not hold it in the other role; in an older epoch, it first gives up tasks outside its target."""
         keeps_tasks = member.epoch == self.target_epoch
         for role in Role:
             for member_id in self.holders.get(task.as_role(role), ()):

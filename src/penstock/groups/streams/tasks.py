@@ -31,7 +31,7 @@ NO_TASKS: Tasks = frozenset()
 
 
 class TaskIds(Protocol):
-    """Protocol class for the tasks of one subtopology and role in requests, responses and records."""
+    """The typing.Protocol of messages that list tasks of one subtopology, in requests, responses and records."""
 
     @property
     def subtopology_id(self) -> str: ...

@@ -69,7 +69,7 @@ class Archive:
         return {name: found[mark] for name, mark in self._names.items() if mark in found}
 
     def name(self, partition: TopicPartition) -> str:
-        """Returns the name of the mark that stores a partition's archived offset; the partition may be new."""
+        """Returns the name of the mark (a named number in the lake) that stores a partition's archived offset."""
         return self._names.setdefault(partition, mark_of(self._topics[partition.topic], partition.partition))
 
     def add(self, batch: "DataFrame") -> int:

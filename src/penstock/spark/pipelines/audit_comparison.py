@@ -20,7 +20,7 @@ PRIME: Final = 2**31 - 1
 """Modulus of hashes. The product of two hashes fits into 64 bits, and so does the sum of four billion hashes."""
 BUCKETS: Final = 4096
 MISMATCHES_MAX: Final = 10_000
-"""Maximum length of `Differences.mismatches`, the list of messages that the comparison of the order leaves out."""
+"""Maximum number of messages in `Differences.mismatches`. If more messages differ, `mismatches` is None."""
 _INDEX_BITS: Final = 33
 """Number of low bits of monotonically_increasing_id that hold the index of a row in its task."""
 
@@ -38,12 +38,12 @@ class Fingerprint(NamedTuple):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """The part of the fingerprint that is equal for equal messages in any order."""
+        """Message count and hash sums: equal for partitions with the same messages, even in another order."""
         return self.rows, self.sum_high, self.sum_low
 
     @property
     def sequence(self) -> tuple[int, int, int, int, int]:
-        """The part of the fingerprint that is equal for equal messages in the same order."""
+        """`content` and weighted hash sums: equal for partitions with the same messages in the same order."""
         return *self.content, self.order_high, self.order_low
 
 
@@ -206,8 +206,8 @@ Spot = tuple[str, int, int]
 
 
 def is_in_order(expected: "DataFrame", actual: "DataFrame", mismatches: Sequence[Mismatch]) -> bool:
-    """Whether both sides hold the same messages in the same partitions and order, when `mismatches` are left out.
-    Only the first occurrence of a mismatched message that both sides have is compared."""
+    """Whether both sides have the same messages in the same order in each partition. Of a message in `mismatches`,
+    only the first occurrence on each side is compared; if one side does not have it, it is ignored."""
     kept = [mismatch for mismatch in mismatches if mismatch.source is not None and mismatch.found is not None]
     wanted = _exclude_mismatches(expected, mismatches, {mismatch.id: mismatch.source for mismatch in kept})
     found = _exclude_mismatches(actual, mismatches, {mismatch.id: mismatch.found for mismatch in kept})
@@ -221,7 +221,8 @@ def _order_fingerprints(frame: "DataFrame") -> dict[int, tuple[int, ...]]:
 def _exclude_mismatches(
     frame: "DataFrame", mismatches: Sequence[Mismatch], kept: "Mapping[int, Spot | None]"
 ) -> "DataFrame":
-    """Drops mismatched messages, except at the one location that `kept` has for their id. Rows stay in order."""
+    """Returns the rows of `frame`, in order, without those of mismatched messages. `kept`: for the id of a
+    mismatched message, the location of its one row that stays; if missing or None, none of its rows stays."""
     from pyspark.sql import functions as fn
 
     rows = [(mismatch.id, *((kept.get(mismatch.id) or (None, None, None))[1:])) for mismatch in mismatches]
@@ -299,7 +300,8 @@ class SequenceReport(NamedTuple):
 
 
 def check_sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: int) -> SequenceReport:
-    """Checks each producer's sequence numbers: for gaps and duplicates overall, for order in each partition."""
+    """Checks each producer's sequence numbers: for gaps and duplicates overall, for order in each partition.
+    `producer` and `sequence`: SQL expressions for the producer and the number of a message."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 

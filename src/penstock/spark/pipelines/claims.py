@@ -30,7 +30,7 @@ from penstock.spark.pipelines.clusters import run_with_client
 from penstock.spark.pipelines.dead_letters import OpenRanges
 
 ROUND_PREFIX: Final = "redrive-"
-"""Prefix of the names of all redrive rounds. A claim under such a name belongs to a redrive."""
+"""Prefix of the names under which redrives claim dead letters; each round (transaction) has its own name."""
 ONLY_BATCH: Final = 0
 """The batch id under which a redrive round writes its messages: each round writes only one batch."""
 NEVER: Final = 1 << 62
@@ -54,7 +54,7 @@ class DeadLetters:
 
 
 class Recovered(NamedTuple):
-    """Numbers of dead letters that dead drivers had claimed, by what recovery did with them."""
+    """Result of `recover`: how many dead letters, claimed by interrupted redrives, it has deleted or released."""
 
     finished: int = 0
     """Number of dead letters that had been sent back, and that recovery has deleted."""
@@ -148,8 +148,8 @@ def _claims(client: KafkaClient, dlq: DeadLetters) -> Claims:
 
 
 def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
-    """Ends the claims of rounds whose name begins with `rounds`: deletes messages that were sent, releases others.
-    Closes these rounds first, so a driver that still runs one of them fails without sending its messages."""
+    """Ends the claims of rounds (transactions of a redrive) whose name begins with `rounds`: deletes messages that
+    were sent, releases others. Closes each round first, so that a driver that still runs it cannot send."""
 
     async def work(client: KafkaClient) -> Recovered:
         claims = _claims(client, dlq)
@@ -185,7 +185,7 @@ def surveys(dlq: DeadLetters) -> dict[int, Survey]:
 
 
 def open_ranges(survey: Survey) -> OpenRanges:
-    """Converts a survey into the form in which Spark tasks look up offsets."""
+    """Converts the unfinished messages of a partition to OpenRanges, in which Spark tasks look up offsets."""
     delivery_ranges = survey.delivery_ranges
     return OpenRanges(
         firsts=[delivery_range.first for delivery_range in delivery_ranges],

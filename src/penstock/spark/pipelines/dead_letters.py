@@ -101,7 +101,8 @@ class OpenFilter:
 
 
 def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame":
-    """Returns the rows of `raw` whose messages are unfinished, in order, with the columns that OpenFilter adds."""
+    """Returns the rows of `raw`, in order, whose messages are unfinished: their offsets are in `spans` (by
+    partition). Adds the columns `_count` (deliveries) and `_free` (not in flight)."""
     from pyspark.sql.types import BooleanType, IntegerType, StructType
 
     schema = StructType([*raw.schema.fields]).add("_count", IntegerType()).add("_free", BooleanType())
@@ -109,7 +110,9 @@ def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame
 
 
 def parse_letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = None) -> "DataFrame":
-    """Returns dead letters with the columns for SQL; the raw bytes are in `_key`, `_value` and `_headers`."""
+    """Returns dead letters with the columns for SQL; the raw bytes are in `_key`, `_value` and `_headers`.
+    `of_queue`: the rows are from a dead-letter queue, otherwise from a dead-letter topic of share groups.
+    `fields`: schema by which JSON values are parsed into the column `json`; None: there is no such column."""
     from pyspark.sql import functions as fn
 
     found = rows.selectExpr(
@@ -176,9 +179,10 @@ def _share_columns() -> "dict[str, Column]":
 def to_messages(
     found: "DataFrame", topics: Mapping[str, str], to: str | None, fix: Mapping[str, str], *, keeps_partition: bool
 ) -> "DataFrame":
-    """Converts dead letters to messages, with the SQL expressions `fix` applied.
+    """Converts dead letters to messages, with the SQL expressions `fix` (by column) applied.
 
-    Each is sent to the topic `to`, or, if that is None, to the topic of its source (`topics`).
+    The topic of a message is `to`; if None, the topic that `topics` has for the source of the dead letter.
+    `keeps_partition`: the message is also sent to the partition number that it had in its source topic.
     """
     from pyspark.sql import functions as fn
 
@@ -223,7 +227,8 @@ def _message_headers(are_fixed: bool) -> str:
 
 
 def _replace_attributes(kept: str) -> str:
-    """Returns SQL that replaces attributes in `kept`, SQL for the headers. Unchanged attributes keep their bytes."""
+    """Returns an SQL expression for headers whose user attributes are those of the option `fix`. `kept`: the SQL
+    expression for the headers before the fix. Attributes that the fix does not change keep their bytes."""
     new = f"coalesce(_new_{ATTRIBUTES}, {ATTRIBUTES})"
     is_own = f"startswith(h.key, '{OWN_PREFIX}')"
     is_same = f"try_element_at({new}, h.key) <=> try_element_at({ATTRIBUTES}, h.key)"

@@ -64,7 +64,7 @@ class Table:
     location: Location
     entries: Mapping[str, "Value"]
     keys: Mapping[str, Location]
-    """The location of each key of the table."""
+    """Location of each key of this YAML mapping: file, line and column, or the command-line option that added it."""
 
 
 Value = Scalar | Sequence | Table

@@ -68,13 +68,13 @@ class Lake(ABC):
 
     @abstractmethod
     def marks(self, names: Sequence[str]) -> dict[str, int]:
-        """Returns the value of each of these marks, by name. Omits marks that do not exist."""
+        """Returns marks (named numbers that record progress) by name. Omits marks that do not exist."""
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], marks: Mapping[str, int], before: Mapping[str, int]) -> None:
-        """Adds the files to the table and sets the marks to their new values, atomically.
+        """Adds the files to the table and sets marks (named numbers that record progress) to new values, atomically.
 
-        `before`: the old values, as read by the writer. Raises LakeMismatch if another writer has changed them.
+        `before`: the marks as the writer read them. Raises LakeMismatch if another writer has changed one of `marks`.
         """
 
     @abstractmethod
@@ -195,7 +195,8 @@ def _short(kind: Any) -> str:
 
 
 def check_marks(there: Mapping[str, int], before: Mapping[str, int], moved: Mapping[str, int], folder: Path) -> None:
-    """Raises LakeMismatch if the current value (`there`) of a mark in `moved` is not the value read `before`."""
+    """Raises LakeMismatch if another writer has changed one of the progress marks `moved`, which this writer wants
+    to set. `there`: the current marks of the lake in `folder`; `before`: the marks when this writer read them."""
     if any(there.get(name) != before.get(name) for name in moved):
         raise LakeMismatch(f"another writer is writing to {folder}; stop one of the two")
 

@@ -1,4 +1,4 @@
-"""A lake in Delta format: batches are commits of the Delta log, marks are versions of application transactions."""
+"""A lake in Delta format: each Spark batch is one commit, with progress marks (named numbers) as `txn` actions."""
 
 import json
 import os

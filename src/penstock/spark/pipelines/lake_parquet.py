@@ -1,8 +1,8 @@
 """A lake of plain Parquet files that any reader can use, with a small commit log.
 
-A commit is a file that lists staged files to move, files to remove, and the new marks. The batch is committed once
-this file exists; if moving the files is interrupted, the next use of the lake repeats it. A concurrent reader may
-miss files for a moment, or see small files beside the merged file; it never sees an uncommitted batch.
+A commit is a file that lists staged files to move, files to remove, and new progress marks (named numbers). The batch
+is committed once this file exists; an interrupted move is repeated at the next use of the lake. A concurrent reader
+may miss files for a moment, or see small files beside the merged file; it never sees an uncommitted batch.
 """
 
 import json
@@ -37,7 +37,7 @@ _COMMITS_KEPT: Final = 100
 
 
 class ParquetLake(Lake):
-    """A lake of Parquet files. Its schema, marks and last commit number are in `_penstock/state.json`."""
+    """A lake of Parquet files. Its schema, marks (progress numbers) and last commit are in `_penstock/state.json`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -49,7 +49,7 @@ class Locations:
 
 
 def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | None = None) -> Any:
-    """Declares a field of an options class that users can set. Without a default, the option is required."""
+    """Declares an option as a dataclass field. `reader` parses its value. Without a default, it is required."""
     metadata = {"reader": reader, "doc": doc, "metavar": metavar or getattr(reader, "metavar", "TEXT")}
     if default is MISSING:
         return field(metadata=metadata)
@@ -59,7 +59,7 @@ def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | N
 
 
 def locations() -> Any:
-    """Declares the field of an options class that holds the location of each option that was set."""
+    """Returns the dataclass field that holds the file and line where each option was set, for error messages."""
     return field(default=Locations({}, Location("")), repr=False, compare=False)
 
 
@@ -306,7 +306,7 @@ def nested(kind: type[Any]) -> Reader:
 
 
 def named(kind: type[Any]) -> Reader:
-    """Returns a Reader that parses a mapping from names to mappings into instances of `kind`, by name."""
+    """Returns a Reader for a mapping of mappings: each inner mapping becomes an instance of `kind`, by name."""
     one = nested(kind)
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:

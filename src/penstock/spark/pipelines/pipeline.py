@@ -61,7 +61,7 @@ class Need:
 
     bootstrap: str
     location: Location
-    """Location of the option that names the brokers, for error messages."""
+    """Location in the pipeline file (file, line and column) for error messages about the brokers."""
     topics: Mapping[str, Location] = field(default_factory=dict)
     pattern: str | None = None
     """A regular expression that must match at least one topic."""

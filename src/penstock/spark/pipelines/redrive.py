@@ -110,7 +110,7 @@ def _read(
     spans: Mapping[int, OpenRanges],
     ends: Mapping[int, tuple[int, int]],
 ) -> "DataFrame":
-    """Reads the dead letters in `spans`, in each partition from the start to the end offset (exclusive) in `ends`."""
+    """Reads dead letters from the first to the end offset (exclusive) in `ends`; drops those not in `spans`."""
     chosen = sorted(ends)
     given = {
         "kafka.bootstrap.servers": dlq.bootstrap,
@@ -171,8 +171,8 @@ def _group_causes(classified: "DataFrame") -> list[Cause]:
 
 
 def _sendable_offsets(classified: "DataFrame", sources: Iterable[str] | None) -> dict[int, list[int]]:
-    """Returns, by partition, the sorted offsets of matching, available dead letters from `sources`.
-    If `sources` is None, dead letters of all sources are included."""
+    """Returns, by partition, the sorted offsets of dead letters that match the option `where`, are not in flight,
+    and come from one of `sources` (None: from any source)."""
     from pyspark.sql import functions as fn
 
     chosen = classified.where(fn.col("_match") & fn.col("_free"))
@@ -214,7 +214,8 @@ def split_rounds(wanted: Mapping[int, Sequence[int]], each: int, limit: int | No
 def _send_round(
     options: RedriveOptions, run: Run, dlq: DeadLetters, round_: Round, topics: Mapping[str, str], to: str | None
 ) -> None:
-    """Writes the dead letters that a round has claimed to their target topics, in one transaction."""
+    """Writes the dead letters that a round has claimed, in one transaction, to the topic `to`; if None, each to
+    the topic that `topics` has for its source."""
     ends = {number: (ranges[0][0], ranges[-1][1] + 1) for number, ranges in round_.taken.items()}
     frame = _read(options, run, dlq, round_.spans, ends)
     rows = to_messages(frame, topics, to, options.fix, keeps_partition=not dlq.of_queue and to is None)
@@ -231,7 +232,8 @@ def _redrive(
     to: str | None,
     outcome: Outcome,
 ) -> None:
-    """Claims, sends and deletes dead letters, round by round."""
+    """Claims, sends and deletes the dead letters at the offsets `wanted`, in rounds of about `options.max_rows`.
+    Sends them to the topic `to`; if None, to the topic that `topics` has for their source. Updates `outcome`."""
     from pyspark.errors import PySparkException
 
     found = sum(map(len, wanted.values()))

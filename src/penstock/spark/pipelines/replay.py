@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OFFSETS_EACH: Final = 1000
-"""Number of offsets per chunk: large enough that all chunks fit in memory, small enough for an even rate."""
+"""Number of offsets per chunk: small enough for an even replay rate, large enough to limit the number of chunks."""
 SLICE_S: Final = 2.0
 """Seconds that the messages of one slice (one atomic write) take at the configured rate."""
 

@@ -49,13 +49,14 @@ def run_in(
     on_batch: Callable[[Batch], None] = lambda batch: None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Report:
-    """Runs a pipeline in an existing Spark session."""
+    """Runs a pipeline in an existing Spark session. `once`: ends the run when all records available at its start
+    are processed. `log`: the file with Spark's log, which error messages name."""
     run = Run(spark=spark, once=once, on_batch=on_batch, on_step=on_step, base=loaded.base)
     return run_prepared(loaded, run, log=log)
 
 
 def run_prepared(loaded: LoadedPipeline, run: Run, *, log: Path | None = None) -> Report:
-    """Runs a pipeline in the context `run`. The caller may set `run.stopping` to end the run early."""
+    """Runs a pipeline in `run.spark` until it ends or `run.stopping` is set. `log`: Spark's log, named in errors."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -132,7 +132,7 @@ def _is_offsets(value: str) -> bool:
 
 
 def source_need(source: Source, default: str) -> Need | None:
-    """Returns the brokers and topics that must be available for a source; None if the source reads files."""
+    """Returns topics that a source needs, and its brokers (`default` if it sets none); None if it reads files."""
     if source.path is not None:
         return None
     location = source.locations.of("topic")
@@ -163,7 +163,7 @@ def _open_files(run: Run, source: Source) -> "DataFrame":
 
 
 def topic_options(source: Source, default: str) -> dict[str, str]:
-    """Returns the options with which the `penstock` data source reads the topics of `source`."""
+    """Returns the data source options that read the topics of `source`. `default`: brokers if `source` sets none."""
     found = {"kafka.bootstrap.servers": source.bootstrap or default, "includeHeaders": "true"}
     if source.pattern is not None:
         found["subscribePattern"] = source.pattern
@@ -230,7 +230,7 @@ def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFr
 
 
 def infer_schema(run: Run, source: Source, default: str) -> "StructType":
-    """Infers the JSON fields from the latest messages. Raises NothingToInfer if there are no JSON objects."""
+    """Infers JSON fields from the latest messages. `default`: brokers if `source` has none. Raises NothingToInfer."""
     from pyspark.sql.types import StructType
 
     brokers = source.bootstrap or default

@@ -65,7 +65,7 @@ def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: Att
 
 
 def _read_number(params: Params, name: str, span: Span, wanted: str, default: int) -> int:
-    """Returns an integer parameter; `default` if it is missing. Raises if it is not in `span`."""
+    """Returns an integer parameter, or `default`. Raises an error with the text `wanted` if it is not in `span`."""
     value = checks.maybe_int(params, name)
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 

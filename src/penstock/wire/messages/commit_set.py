@@ -6,7 +6,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, request, response, struct
 
 COMMIT: Final = 0
-"""Action: commit the transactions in `participants` as one batch of the query; abort its other open transactions."""
+"""Action: commit the transactions in `participants` as one batch; abort all other open transactions of the query."""
 ABORT: Final = 1
 """Action: abort all open transactions of the query."""
 FORGET: Final = 2
@@ -16,7 +16,8 @@ CLOSE: Final = 3
 
 COMMITTED: Final = 0
 DECIDED_BEFORE: Final = 1
-"""Outcome: this batch or a later one is already committed, or the query is closed; the participants were aborted."""
+"""Outcome: an earlier request has committed this batch or a later one, or the query is closed. Transactions in
+`participants` that were still open are aborted."""
 BATCH_ID_MAX: Final = (1 << 62) - 2
 
 PARTICIPANTS_MAX: Final = 10_000

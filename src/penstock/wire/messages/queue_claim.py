@@ -21,7 +21,7 @@ from penstock.wire.schema import (
 FIND: Final = 0
 """Action: return the topic and the type of a queue. Any broker answers."""
 PREPARE: Final = 1
-"""Action: create a share group's delivery state, from the topic's start offset on. Any broker answers."""
+"""Action, sent to the group coordinator: register a share group's delivery state in a topic, before CLAIM."""
 SURVEY: Final = 2
 """Action: return the unfinished messages of a partition, from `offset` on."""
 CLAIM: Final = 3

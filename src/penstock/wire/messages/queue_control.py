@@ -38,4 +38,4 @@ class QueueControlResponse:
     error: String = field(default="")
     error_message: String = field(default="")
     partitions: Array[QueuePartitionCounts] = field(default=())
-    """Message counts of the partitions that this broker leads and has handled."""
+    """Message counts of those partitions led by this broker on which the action succeeded."""
