@@ -1,5 +1,7 @@
-"""The cluster's own topics, asked for while a broker is away."""
+"""The cluster's own topics: their first use, and their creation while a broker is away."""
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.brokers import BrokerProcess
 from tests.clusters import ClusterProcesses
 
 from .raw import RawClient
@@ -52,6 +56,20 @@ def test_they_wait_for_a_broker_that_is_away_and_comes_back(tmp_path: Path) -> N
                 assert replicas_of(raw, topic) == {(1, 2, 3)}
     finally:
         cluster.finish()
+
+
+def test_coordinators_are_found_only_when_they_are_loaded(own_broker: Callable[..., BrokerProcess]) -> None:
+    """librdkafka tries a commit three times within 0.3 s, and then gives it up: too few for a broker that is busy."""
+    broker = own_broker()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(broker.address)) for _ in range(10)]
+        for number, raw in enumerate(clients):
+            key = f"group-{number}"
+            raw.send(FindCoordinatorRequest(key_type=GROUP, coordinator_keys=(key,)), 6)
+            raw.send(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=key, topics=None)]), 8)
+        for raw in clients:
+            assert raw.receive().coordinators[0].error_code == ErrorCode.NONE
+            assert raw.receive().groups[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -77,6 +78,8 @@ class Broker:
     """The partitions led by this broker that have delayed messages."""
     missing_brokers_since_ms: dict[str, int] = field(default_factory=dict)
     """By internal topic: the time at which its creation was first postponed because brokers were not running."""
+    internal_topic_locks: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """By internal topic: the lock that its creation holds until its coordinators are loaded."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:

@@ -87,11 +87,12 @@ def _check_brokers_present(name: str, broker: Broker) -> None:
 
 async def create_internal_topic(name: str, broker: Broker) -> None:
     """Creates an internal topic unless it exists; returns when its coordinators on this broker are loaded."""
-    if name not in broker.image.by_name:
-        _check_brokers_present(name, broker)
-        topic_id = broker.new_topic_id()
-        with contextlib.suppress(TopicExists):  # another client created it a moment ago
-            await create_topic(broker.metadata, new_internal_topic(name, broker), topic_id, broker.topic_defaults())
-    for runtimes in (broker.groups, broker.transactions):
-        if runtimes.topic == name:
-            await runtimes.wait_loaded()
+    async with broker.internal_topic_locks[name]:
+        if name not in broker.image.by_name:
+            _check_brokers_present(name, broker)
+            wanted, topic_id = new_internal_topic(name, broker), broker.new_topic_id()
+            with contextlib.suppress(TopicExists):  # a client of another broker created it a moment ago
+                await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
+        for runtimes in (broker.groups, broker.transactions):
+            if runtimes.topic == name:
+                await runtimes.wait_loaded()

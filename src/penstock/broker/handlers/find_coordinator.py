@@ -29,7 +29,8 @@ def find_coordinator(
         runtimes = _runtimes(request.key_type, broker)
     except InvalidRequest as error:
         return _response([_error_result(key, error) for key in keys], call.version)
-    if runtimes.topic in broker.image.by_name:
+    # During creation, a coordinator that is not loaded yet would refuse the next request, which some clients give up.
+    if runtimes.topic in broker.image.by_name and not broker.internal_topic_locks[runtimes.topic].locked():
         return _response([_find(key, runtimes, broker) for key in keys], call.version)
     return _create_then_find(keys, runtimes, call.version, broker)
 
