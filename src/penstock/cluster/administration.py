@@ -148,11 +148,6 @@ def _plan_new_companion(image: ClusterImage, topic_id: bytes) -> list[Op]:
     return [] if topic.companion else plan_companion(topic, secrets.token_bytes(16))
 
 
-async def drop_companion(metadata: Metadata, topic_id: bytes) -> None:
-    """Deletes a topic's companion logs: the delivery state of its queues and share groups, or delayed messages."""
-    await metadata.change(lambda image: plan_companion(_find_topic(image, topic_id), b""))
-
-
 async def reassign(
     metadata: Metadata,
     wanted: Mapping[TopicIdPartition, Sequence[int] | None],

@@ -68,19 +68,6 @@ class NewTopic:
     """Whether the topic is created for the queue of the same name."""
 
 
-def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
-    """Returns the writes that create a topic. Raises InvalidPartitions if they do not fit into one transaction."""
-    return _single_transaction(next_create(image, wanted, topic_id, defaults))
-
-
-def _single_transaction(step: Step) -> list[Op]:
-    if step.is_part:
-        raise InvalidPartitions(
-            f"one transaction creates at most {_PARTITIONS_PER_TRANSACTION} partitions; use several steps"
-        )
-    return list(step.ops)
-
-
 class PartitionPlan:
     """Chooses the replicas of a topic's new partitions, for one transaction at a time. If the brokers change, it
     places the partitions not created yet anew. The cost of a transaction does not depend on the size of the topic."""
@@ -268,14 +255,6 @@ def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[in
             raise InvalidReplicaAssignment(f"partition {number} names unknown or offline brokers: {unknown}")
 
 
-def plan_grow(
-    image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
-) -> list[Op]:
-    """Returns the writes that add partitions to a topic up to a total of `count`. Raises InvalidPartitions if they
-    do not fit into one transaction."""
-    return _single_transaction(next_grow(image, topic, count, assignments, defaults))
-
-
 def next_grow(
     image: ClusterImage,
     topic: Topic,
@@ -391,6 +370,8 @@ def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
         return []
     topic = incomplete.topic or image.topics.get(topic_id)
     count = topic.count if topic is not None else 0
+    if count == COUNT_UNKNOWN:
+        return []  # stored by an early version: which partitions it should have is not known
     numbers = [number for number in incomplete.partitions if number >= count]
     if not numbers:
         return []

@@ -9,12 +9,12 @@ be skipped, and the consumer would then drop later records of its producer. The 
 Kept records still have their producer and transactional bit: with an empty list, clients deliver them.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
-from penstock.records.batch import BatchHeader, batches
+from penstock.records.batch import BatchHeader
 from penstock.records.build import skip_marker
-from penstock.records.columns import Columns, decode_columns, select_records
+from penstock.records.columns import Columns, select_records
 from penstock.records.layout import Buffer
 
 
@@ -120,34 +120,6 @@ class Selection:
 def _end_after_mask(columns: Columns, mask: Buffer) -> int:
     """Returns the offset after the last record whose byte in `mask` is not zero."""
     return columns.offsets[len(bytes(mask).rstrip(b"\x00")) - 1] + 1
-
-
-def hide(
-    data: Buffer,
-    hidden: Callable[[BatchHeader], Collection[int] | None],
-    *,
-    from_offset: int,
-    aborted: Iterable[Aborted] = (),
-) -> Selected:
-    """Returns batches as read from a log, without the records at the offsets that `hidden` returns.
-
-    `hidden` is called for each batch; None or an empty collection keeps the whole batch, without decompression.
-    `aborted`: transactions whose batches are left out as well. For a read_committed consumer, pass
-    `log.aborted_between(from_offset, end)`, and send the consumer an empty list of aborted transactions.
-    """
-    selection = Selection(from_offset, aborted)
-    view = memoryview(data)
-    for at, header in batches(data):
-        if not selection.is_visible(header):
-            continue
-        batch = view[at : at + header.size_bytes]
-        offsets = hidden(header)
-        if not offsets:
-            selection.keep(batch, header)
-            continue
-        columns = decode_columns(batch)
-        selection.choose(batch, header, columns, mask_without(columns, offsets))
-    return selection.answer()
 
 
 def mask_without(columns: Columns, offsets: Collection[int]) -> bytearray:

@@ -72,15 +72,14 @@ class Partitions:
         self.on_follow: Callable[[Topic, Partition], None] | None = None
         """Callback before a partition's role is applied: installs the filter that hides its delayed messages."""
         self.on_progress: Callable[[], None] | None = None
-        """Callback while time slices continue after `apply` has returned, because replicas or leaders may have
-        changed: after every NOTIFY_STEPS time slices, and after the last one."""
+        """Callback while time slices continue after `apply` has returned: replicas or leaders may have changed."""
         self.decompresses_batches = False
         """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
         self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
         self._pending: Final = PendingPartitions()
-        self._changed: dict[TopicIdPartition, None] = {}  # in this order, unlike a set
+        self._changed: dict[TopicIdPartition, None] = {}  # ordered, unlike a set
         self._to_remove: deque[Partition] = deque()
         """Closed partitions whose logs are to be removed."""
         self._opened: deque[Opened] = deque()
@@ -157,8 +156,7 @@ class Partitions:
             self._decompressed_topics.discard(topic.topic_id)
 
     def _step(self) -> None:
-        """Updates queued partitions to the metadata image for one time slice, and schedules the next. Without a
-        scheduler, updates all queued partitions."""
+        """Updates queued partitions to the metadata image, for one time slice; without a scheduler, all of them."""
         self._is_stepping = True
         try:
             while self._do_slice():
@@ -269,8 +267,8 @@ class Partitions:
         self._continue()
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
-        """Creates the Partition of a replica's own log, or of its companion log (second log: queue state or
-        delayed messages). Deletes opened logs that are no longer wanted on this broker."""
+        """Creates the Partition of an opened log or companion log; deletes logs that are no longer wanted on this
+        broker."""
         tp = replica.tp
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
@@ -316,8 +314,7 @@ class Partitions:
         return partition
 
     def _update_companion(self, topic: Topic, partition: Partition, state: PartitionState) -> bool:
-        """Opens the companion log (the partition's second log) with the id `topic.companion`, and deletes one with
-        another id. Returns False if the log is not open yet."""
+        """Opens the companion log `topic.companion`, and deletes another one. Returns False until it is open."""
         companion = partition.companion
         if companion is not None and companion.topic_id != topic.companion:
             self._led.remove_companion(companion)

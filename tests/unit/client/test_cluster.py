@@ -17,7 +17,7 @@ from penstock.client.producer import Producer
 from penstock.client.retry import Backoff
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.topic_changes import Defaults, NewTopic, plan_create
+from penstock.cluster.topic_changes import Defaults, NewTopic
 from penstock.coordination.store import ABSENT, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
@@ -25,6 +25,7 @@ from penstock.node import Node
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tests.ports import free_port
+from tests.unit.cluster.topic_plans import plan_create
 
 from .nodes import LOCAL, ForgetfulProxy, running_node
 from .nodes import Address as NodeAddress

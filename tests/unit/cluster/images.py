@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from penstock.cluster import keys
 from penstock.cluster.image import Broker, ClusterImage, PartitionState
-from penstock.cluster.topic_changes import Defaults, NewTopic, plan_create
+from penstock.cluster.topic_changes import Defaults, NewTopic
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put, Versioned
 from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition
+from tests.unit.cluster.topic_plans import plan_create
 
 DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
 

@@ -295,6 +295,19 @@ def test_a_topic_left_half_created_is_removed_and_one_still_being_created_is_not
     assert not table.image.incomplete
 
 
+def test_partitions_of_a_topic_whose_number_of_partitions_is_not_stored_are_not_removed(table: Table) -> None:
+    """Early versions did not store the number. A gap is no reason to delete what exists."""
+    topic_id = table.create("orders", partitions=3)
+    stored = keys.decode(table.image.topics[topic_id].dump())
+    del stored["partitions"]
+    table.put(keys.topic(topic_id), stored)
+    table.delete(keys.partition(topic_id, 1))
+    assert table.image.incomplete
+    before = set(table.states)
+    Driver(table).work_off()
+    assert before <= set(table.states)
+
+
 def test_partitions_that_a_topic_never_counted_are_removed_and_the_others_stay(table: Table) -> None:
     topic_id = table.create("orders", partitions=2)
     driver = Driver(table)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from penstock.cluster import keys
 from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Topic
 from penstock.cluster.registration import plan_drained, plan_take_control
-from penstock.cluster.topic_changes import plan_configure, plan_delete, plan_grow
+from penstock.cluster.topic_changes import plan_configure, plan_delete
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
 from penstock.foundation.ids import TopicIdPartition
+from tests.unit.cluster.topic_plans import plan_grow
 
 from .images import DEFAULTS, Table, table_with_brokers
 

@@ -6,9 +6,10 @@ from penstock.cluster.image import Topic
 from penstock.cluster.internal_topics import check_configs, find_faults
 from penstock.cluster.queue_changes import topic_for
 from penstock.cluster.queues import NameTaken
-from penstock.cluster.topic_changes import NewTopic, check_may_share, plan_configure, plan_create, plan_growth
+from penstock.cluster.topic_changes import NewTopic, check_may_share, plan_configure, plan_growth
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS
+from tests.unit.cluster.topic_plans import plan_create
 
 from .images import DEFAULTS, table_with_brokers
 

@@ -10,10 +10,11 @@ import pytest
 from penstock.cluster import keys
 from penstock.cluster.image import SLICE_KEYS, ClusterImage
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topic_changes import NewTopic, Step, plan_create
+from penstock.cluster.topic_changes import NewTopic, Step
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Check, Op, Put, Store, Versioned, Watcher
 from penstock.foundation.errors import TopicExists
+from tests.unit.cluster.topic_plans import plan_create
 
 from .images import DEFAULTS, Table
 

@@ -11,14 +11,13 @@ from penstock.cluster.topic_changes import (
     Defaults,
     NewTopic,
     plan_configure,
-    plan_create,
     plan_delete,
-    plan_grow,
     plan_reserve,
 )
 from penstock.coordination.store import Conflict, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from tests.unit.cluster.topic_plans import plan_create, plan_grow
 
 from .images import DEFAULTS, Table, table_with_brokers
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from penstock.records.batch import batches, check_batch, read_header
 from penstock.records.build import Record, build_batch, control_marker, read_marker, read_records
+from penstock.records.columns import decode_columns
 from penstock.records.compression import Codec
-from penstock.records.selection import Selected, hide, mask_without
+from penstock.records.selection import Selected, Selection, mask_without
 
 pytestmark = pytest.mark.usefixtures("twin")
 
@@ -53,7 +54,17 @@ def shown(answer: Selected) -> list[Record]:
 def hide_all(
     data: bytes | bytearray, hidden: set[int], from_offset: int = 0, aborted: Sequence[Gone] = ()
 ) -> Selected:
-    return hide(data, lambda header: _within(hidden, header), from_offset=from_offset, aborted=aborted)
+    selection = Selection(from_offset, aborted)
+    for at, header in batches(data):
+        if not selection.is_visible(header):
+            continue
+        batch = memoryview(data)[at : at + header.size_bytes]
+        if offsets := _within(hidden, header):
+            columns = decode_columns(batch)
+            selection.choose(batch, header, columns, mask_without(columns, offsets))
+        else:
+            selection.keep(batch, header)
+    return selection.answer()
 
 
 def _within(hidden: set[int], header: object) -> list[int]:

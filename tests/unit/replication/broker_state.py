@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topic_changes import Defaults, NewTopic, plan_configure, plan_create, plan_delete, plan_grow
+from penstock.cluster.topic_changes import Defaults, NewTopic, plan_companion, plan_configure, plan_delete
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Op, Put, StoreUnavailable
 from penstock.foundation.ids import INTERNAL_TOPICS
@@ -23,6 +23,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.partition_waits import close_logs, open_logs, wait_until_settled, wait_until_topic_settled
 from penstock.replication.partitions import Partitions
 from tests.simulation.clock import FakeClock
+from tests.unit.cluster.topic_plans import plan_create, plan_grow
 
 NODE = 1
 DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
@@ -109,6 +110,9 @@ class World:
     async def grow(self, name: str, count: int) -> None:
         await self.metadata.change(lambda image: plan_grow(image, image.by_name[name], count, None, DEFAULTS))
         await self.rest()
+
+    async def drop_companion(self, topic_id: bytes) -> None:
+        await self.metadata.change(lambda image: plan_companion(image.topics[topic_id], b""))
 
     def tell_others(self) -> None:
         """As a node does: what depends on the partitions is updated after them."""

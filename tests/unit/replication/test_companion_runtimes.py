@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.administration import add_companion, drop_companion
+from penstock.cluster.administration import add_companion
 from penstock.coordination.store import Put
 from penstock.foundation.ids import TopicIdPartition
 from penstock.queues.commands import SetPosition
@@ -82,7 +82,7 @@ async def test_a_machine_is_there_as_long_as_its_companion_is(tmp_path: Path) ->
         office.runtime(places[0]).submit(SetPosition("jobs", 7), answers.append)
         assert answers == [None]
         office.events.clear()
-        await drop_companion(office.world.metadata, topic_id)
+        await office.world.drop_companion(topic_id)
         assert sorted(office.events) == [("gone", place) for place in places]
         await add_companion(office.world.metadata, topic_id)
         await office.settle()

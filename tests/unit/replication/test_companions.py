@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.administration import add_companion, drop_companion
+from penstock.cluster.administration import add_companion
 from penstock.cluster.image import PartitionState
 from penstock.foundation.errors import NotLeaderOrFollower, PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
@@ -92,7 +92,7 @@ async def test_a_companion_that_is_dropped_is_gone_and_the_next_one_is_new(tmp_p
         count(await ledger_on(companion_of(world), world), b"red")
         folder = tmp_path / LogFolder.path(TopicPartition("orders", 0), first)
         assert folder.is_dir()
-        await drop_companion(world.metadata, topic_id)
+        await world.drop_companion(topic_id)
         await world.disk_threads.idle()
         assert world.partition("orders").companion is None
         assert not folder.exists()
