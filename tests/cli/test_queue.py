@@ -104,6 +104,19 @@ def test_lines_are_messages_and_are_shown_in_a_table(cli: Cli, queue: str) -> No
     assert cli.ok("queue", "purge", queue, "--yes") == f"purged queue {queue}: about 13 messages\n"
 
 
+def test_large_messages_are_sent_one_by_one_and_too_large_ones_are_refused(
+    cli: Cli, queue: str, tmp_path: Path
+) -> None:
+    half, large = tmp_path / "half", tmp_path / "large"
+    half.write_bytes(b"x" * 524_270)
+    large.write_bytes(b"x" * 1_048_577)
+    arguments = ("queue", "send", queue, "--attribute", "tenant=eu")
+    assert cli.ok(*arguments, "--file", str(half), "--file", str(half)).startswith("sent 2 messages")
+    said = cli.refused(*arguments, "--file", str(large), code=1)
+    assert "1048576" in said.replace(",", ""), said
+    assert "EmptyBatchRequest" not in said
+
+
 def test_describe_shows_the_attributes(cli: Cli, queues: Queues, name: str) -> None:
     queues.create(f"{name}-dead", retention_s=30 * 86_400)
     options = ("--visibility", "2m", "--delay", "90s", "--wait", "5s", "--retention", "1h", "--tag", "team=eu")

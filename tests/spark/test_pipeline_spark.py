@@ -516,6 +516,18 @@ def test_an_audit_of_numbers_finds_gaps_doubles_and_disorder(pipelines: Pipeline
 
 
 @pytest.mark.slow
+def test_an_audit_of_numbers_compares_the_order_within_each_topic(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+    other = f"{topic}-b"
+    for name, numbers in ((topic, range(10, 20)), (other, range(10))):
+        lab.create(name)
+        lab.fill(name, [Outgoing(value=b'{"n": %d}' % number) for number in numbers])
+    pipelines("archive", topics=f"{topic},{other}", path="lake")
+    number = "get_json_object(cast(value AS string), '$.n')"
+    report = pipelines("audit", actual__path="lake", producer="'one'", sequence=number)
+    assert (report.is_ok, report.facts["numbers_out_of_order"]) == (True, 0)
+
+
+@pytest.mark.slow
 def test_an_audit_finds_what_an_archive_lacks(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, orders(20))

@@ -135,7 +135,8 @@ class TruncatableLogFiles(LogFiles):
             # Replay from an older snapshot over compacted batches would be wrong: a transaction that was open then
             # would stay open if its marker was removed.
             if self._snapshots.has_before(end_offset):
-                self._snapshots.save(offset, snapshot, durable=True)
+                if not self._snapshots.save(offset, snapshot, durable=True):
+                    raise StorageError(f"{self.folder}: the disk is too full for a producer snapshot")
                 self._snapshots.remove_before(end_offset)
 
         return prepare

@@ -20,12 +20,8 @@ def reschedule(
 ) -> Reschedule | None:
     """Shifts up to RESCHEDULED_MAX deadlines. Returns the command that continues, or None if all are shifted."""
     left = RESCHEDULED_MAX
-    is_reached = not command.group or command.group not in deliveries
-    for name, delivery in deliveries.items():
-        is_resumed = name == command.group
-        is_reached = is_reached or is_resumed
-        if not is_reached:
-            continue
+    for name in sorted(name for name in deliveries if name >= command.group):  # the group may have been deleted
+        delivery, is_resumed = deliveries[name], name == command.group
         if not is_resumed:
             delivery.set_clock_back(command.by_ms)
         for delivery_range in delivery.between(command.first if is_resumed else 0, delivery.end):

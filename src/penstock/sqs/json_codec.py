@@ -39,8 +39,8 @@ def decode(body: bytes) -> dict[str, Any]:
         count = _count_names(body)
         if count is None:
             raise _too_many_values()
-    elif len(body) > _SMALL_BYTES and b"\\" not in body:
-        count = _count_names(body)
+    elif b"\\u" in body or (len(body) > _SMALL_BYTES and b"\\" not in body):
+        count = _count_names(body)  # an escaped name does not look like its duplicate
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:

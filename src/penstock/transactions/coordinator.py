@@ -4,7 +4,7 @@ The outcome of a transaction is decided when its PrepareCommit or PrepareAbort r
 markers are written to its partitions (`WriteMarkers`), which completes the transaction. See foundation/decision.py.
 """
 
-from itertools import chain, count, islice
+from itertools import chain, count
 from typing import Any, Final
 
 from penstock.foundation.codes import ErrorCode
@@ -244,10 +244,10 @@ class TransactionCoordinator:
             if known.is_at_rest and known.updated_ms <= unused_since_ms
         )
         closed = map(forgotten, self.queries.closed_until(unused_since_ms))
-        due = list(islice(chain(unused, closed), EXPIRED_MAX + 1))
-        if len(due) > EXPIRED_MAX:
-            self._expired_ms = now_ms + RETRY_MS - self.settings.expiry_interval_ms
-        for record in due[:EXPIRED_MAX]:
+        for number, record in enumerate(chain(unused, closed)):
+            if number == EXPIRED_MAX or draft.size_bytes >= WAKE_BYTES:
+                self._expired_ms = now_ms + RETRY_MS - self.settings.expiry_interval_ms
+                return
             draft.add_record(record)
 
     # -- state

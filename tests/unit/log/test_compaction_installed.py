@@ -263,6 +263,20 @@ def test_nothing_is_compacted_that_a_full_disk_cannot_vouch_for() -> None:
     assert len(offsets_in(log)) == 61
 
 
+def test_producer_snapshots_stay_if_a_full_disk_cannot_hold_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(MemoryDisk())
+    log = filled(disk)
+    job, result = ran(log)
+    log._snapshots.save(1, log.producers.take_snapshot())
+    before = log._snapshots.offsets()
+    monkeypatch.setattr(type(log._snapshots), "save", lambda *_, **__: False)
+    with pytest.raises(StorageError, match="too full for a producer snapshot"):
+        install(job, log, result)
+    assert log._snapshots.offsets() == before
+    assert leftovers(disk) == []
+    assert len(offsets_in(log)) == 60
+
+
 def test_a_pass_that_fails_uses_up_no_descriptors(tmp_path: Path) -> None:
     disk = FullDisk(OsDisk(tmp_path))
     log = filled(disk)

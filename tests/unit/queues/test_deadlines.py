@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.queues.commands import AckType, Fresh, Reschedule
+from penstock.queues import deadlines
+from penstock.queues.commands import AckType, Acquire, DeleteGroup, Fresh, Reschedule
 from penstock.queues.deadlines import RESCHEDULED_MAX
 
 from .machine_harness import VISIBILITY_MS, MachineHarness, offsets
@@ -74,3 +75,21 @@ def test_many_deadlines_are_moved_a_batch_at_a_time_each_once() -> None:
     assert [delivery_range.due_ms for delivery_range in harness.delivery.ranges.values()] == [
         due_ms + HOUR_MS for due_ms in before
     ]
+
+
+def test_no_deadline_is_moved_twice_if_a_group_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "RESCHEDULED_MAX", 2)
+    harness = MachineHarness()
+    for group in ("b", "a", "c"):
+        for offset in range(2):
+            harness.do(Acquire(group, "ada", 1, VISIBILITY_MS + offset, fresh=(Fresh(offset),), fresh_from=offset))
+    due_ms = {name: list(harness.machine.group(name).ranges.values())[-1].due_ms for name in ("a", "c")}  # type: ignore[union-attr]
+    left = harness.do(Reschedule(HOUR_MS))
+    assert left.group == "b"
+    harness.do(DeleteGroup("b"))
+    while left is not None:
+        left = harness.do(left)
+    for name, before_ms in due_ms.items():
+        delivery = harness.machine.group(name)
+        assert delivery is not None
+        assert list(delivery.ranges.values())[-1].due_ms == before_ms + HOUR_MS

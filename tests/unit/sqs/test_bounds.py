@@ -74,8 +74,9 @@ def test_a_parameter_that_is_given_twice_is_refused_in_bodies_of_all_sizes(paddi
         assert refusal_of(lambda twice=twice: json_codec.decode(twice)).fault is errors.SERIALIZATION
 
 
-def test_a_name_with_an_escaped_letter_is_the_same_name_in_a_large_body() -> None:
-    body = b'{"QueueUrl": "a", "Queue\\u0055rl": "b", "MessageBody": "%s"}' % (b"x" * LARGE)
+@pytest.mark.parametrize("size", [1, 20_000, LARGE])
+def test_a_name_with_an_escaped_letter_is_the_same_name(size: int) -> None:
+    body = b'{"QueueUrl": "a", "Queue\\u0055rl": "b", "MessageBody": "%s"}' % (b"x" * size)
     assert "given twice" in refusal_of(lambda: json_codec.decode(body)).message
 
 

@@ -1,6 +1,7 @@
 """The handlers of the transaction APIs, over real coordinators on real logs."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
@@ -80,6 +81,7 @@ class Harness:
                 topic_defaults=lambda: DEFAULTS,
                 new_topic_id=lambda: b"\xff" * 16,
                 missing_brokers_since_ms={},
+                internal_topic_locks=defaultdict(asyncio.Lock),
             ),
         )
 

@@ -284,6 +284,20 @@ def test_many_ids_are_removed_a_portion_at_a_time(monkeypatch: pytest.MonkeyPatc
     assert harness.now_ms < START_MS + EXPIRY_MS + HOUR_MS
 
 
+def test_ids_of_any_length_are_removed_in_batches_that_fit() -> None:
+    """A batch above max.message.bytes would be refused for ever, with the aborts that are in the same decision."""
+    harness = CoordinatorHarness()
+    for number in range(60):
+        harness.producer(f"{number:030000}")
+    harness.now_ms += EXPIRY_MS
+    while harness.machine.transactions:
+        harness.now_ms = max(harness.now_ms, harness.machine.wake_at_ms or 0)
+        decision = harness.machine.wake(harness.now_ms)
+        assert sum(map(size_bytes_of, decision.persist)) < 2 * coordinator.WAKE_BYTES
+        harness.carry_out(decision)
+    assert harness.now_ms < START_MS + EXPIRY_MS + HOUR_MS
+
+
 def test_the_settings_of_now_say_how_long_ids_are_kept() -> None:
     harness = CoordinatorHarness()
     harness.producer()

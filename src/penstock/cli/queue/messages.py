@@ -66,7 +66,8 @@ def send(
 
     async def work(sqs: SqsClient) -> None:
         nonlocal count
-        async for batch in _batches(bodies, files, lines):
+        attribute_bytes = sum(len(f"{key}{value}String".encode()) for key, value in attributes)
+        async for batch in _batches(bodies, files, lines, attribute_bytes):
             entries = [{"Id": str(number), "MessageBody": body, **params} for number, body in enumerate(batch)]
             response = await sqs.call("SendMessageBatch", {"QueueUrl": name, "Entries": entries})
             sent = sorted(response.get("Successful", ()), key=lambda each: int(each["Id"]))
@@ -89,9 +90,11 @@ def _sent_so_far(count: int) -> str:
     return f"[{plural(count, 'other message')} sent]" if count else "[nothing was sent]"
 
 
-async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool) -> AsyncIterator[list[str]]:
-    """Yields lists of message bodies that each fit into one request. Each file is one message, with `lines` one
-    message per line. When input is slow, yields the messages read so far."""
+async def _batches(
+    bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool, attribute_bytes: int
+) -> AsyncIterator[list[str]]:
+    """Yields lists of message bodies that each fit into one request, with `attribute_bytes` for each message. Each
+    file is one message, with `lines` one message per line. When input is slow, yields the messages read so far."""
     batch: list[str] = []
     size = 0
     source = read_messages(bodies, files, lines=lines, key=None, separator=None)
@@ -109,11 +112,12 @@ async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool
             text = message.value.decode()
         except UnicodeDecodeError as error:
             raise click.ClickException(f"a message is not UTF-8, and queues accept only text: {error}") from error
-        if len(batch) == BATCH_MAX or size + len(message.value) > BATCH_BYTES_MAX:
+        message_bytes = len(message.value) + attribute_bytes
+        if batch and (len(batch) == BATCH_MAX or size + message_bytes > BATCH_BYTES_MAX):
             yield batch
             batch, size = [], 0
         batch.append(text)
-        size += len(message.value)
+        size += message_bytes
         following = asyncio.ensure_future(anext(source, None))
     if batch:
         yield batch

@@ -312,8 +312,8 @@ def check_sequences(frame: "DataFrame", producer: str, sequence: str, examples_m
         fn.expr(producer).cast("string").alias("producer"),
         fn.expr(sequence).cast("bigint").alias("number"),
     )
-    by_number = Window.partitionBy("producer").orderBy("number", "partition", "offset")
-    by_offset = Window.partitionBy("producer", "partition").orderBy("offset")
+    by_number = Window.partitionBy("producer").orderBy("number", "topic", "partition", "offset")
+    by_offset = Window.partitionBy("producer", "topic", "partition").orderBy("offset")
     marked = (
         numbered.where("number IS NOT NULL")
         .withColumn("before", fn.lag("number").over(by_number))
