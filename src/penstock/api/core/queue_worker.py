@@ -112,7 +112,7 @@ class QueueWorker:
         self._ready: deque[Fields] = deque()
         """Messages that were received, and not yet delivered to the queue loop."""
         self._in_flight: dict[str, float] = {}
-        """Time of the last visibility renewal, by receipt handle, for ready and delivered messages."""
+        """When the visibility timeout must be renewed, by receipt handle, for ready and delivered messages."""
         self._counts: dict[str, int] = {}
         """Receive count of each message in flight, by receipt handle."""
         self._lost: dict[str, ApiError] = {}
@@ -122,6 +122,7 @@ class QueueWorker:
         self._is_closing = False
         self._receiving = asyncio.Lock()
         self._slot_freed = asyncio.Event()
+        self._renewal_changed = asyncio.Event()
         self._receive_task: asyncio.Task[list[Fields]] | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._close_task: asyncio.Task[None] | None = None
@@ -188,9 +189,9 @@ class QueueWorker:
         return bool(found)
 
     def _add_received(self, found: list[Fields]) -> None:
-        now_s = asyncio.get_running_loop().time()
+        renew_s = self._renewal_time(self.plan.visibility_s)
         for fields in found:
-            self._in_flight[fields["receipt"]] = now_s
+            self._in_flight[fields["receipt"]] = renew_s
             self._counts[fields["receipt"]] = fields["receive_count"]
             self._ready.append(fields)
         if found and self._renewal is None:
@@ -203,11 +204,16 @@ class QueueWorker:
         every_s = self.plan.visibility_s * RENEW_AFTER
         loop = asyncio.get_running_loop()
         while True:
-            oldest_s = min(self._in_flight.values(), default=loop.time())
-            await asyncio.sleep(max(0.05, oldest_s + every_s - loop.time()))
-            now_s = loop.time()
+            next_s = min(self._in_flight.values(), default=loop.time() + every_s)
+            self._renewal_changed.clear()
+            try:
+                await asyncio.wait_for(self._renewal_changed.wait(), max(0.05, next_s - loop.time()))
+            except TimeoutError:
+                now_s = loop.time()
+            else:
+                continue
             # Includes those that are due soon.
-            due = [receipt for receipt, renewed_s in self._in_flight.items() if now_s >= renewed_s + every_s / 2]
+            due = [receipt for receipt, renew_s in self._in_flight.items() if now_s >= renew_s - every_s / 2]
             if not due:
                 continue
             try:
@@ -215,9 +221,10 @@ class QueueWorker:
             except ApiError as error:
                 log.warning("jobs_not_extended queue=%s jobs=%d reason=%r", self.calls.name, len(due), str(error))
                 continue
+            renew_s = self._renewal_time(self.plan.visibility_s, now_s)
             for receipt in due:
                 if receipt in self._in_flight:
-                    self._in_flight[receipt] = now_s
+                    self._in_flight[receipt] = renew_s
             for receipt, reason in lost.items():
                 self._mark_lost(receipt, reason)
 
@@ -252,8 +259,15 @@ class QueueWorker:
             raise self._lost[receipt]
         await self.calls.change(receipt, timeout_s)
         if receipt in self._in_flight:
+            self._in_flight[receipt] = self._renewal_time(timeout_s)
+            self._renewal_changed.set()
+
+    def _renewal_time(self, timeout_s: float, now_s: float | None = None) -> float:
+        """Returns when to renew a visibility timeout that starts now: after a third of it. A longer timeout than
+        `plan.visibility_s` is renewed when two thirds of `plan.visibility_s` are left."""
+        if now_s is None:
             now_s = asyncio.get_running_loop().time()
-            self._in_flight[receipt] = now_s + timeout_s - self.plan.visibility_s
+        return now_s + max(timeout_s * RENEW_AFTER, timeout_s - self.plan.visibility_s * (1 - RENEW_AFTER))
 
     async def fail(self, receipt: str, error: BaseException) -> None:
         """Releases the message after a failure, with a backoff delay. If the release fails, only logs that error."""
