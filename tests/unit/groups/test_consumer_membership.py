@@ -61,10 +61,22 @@ def test_a_second_member_gets_its_share_once_the_first_has_revoked() -> None:
     assert group.beat("m2", 2).assignment is None
 
     done = group.beat("m1", 1, {"a": kept})
-    assert (done.member_epoch, done.assignment) == (2, None)
+    assert (done.member_epoch, group.named(done)) == (2, {"a": kept})
     got = group.named(group.beat("m2", 2))
     assert sorted(kept + got["a"]) == [0, 1, 2, 3]
     assert group.machine.group.state_name == "Stable"
+
+
+def test_a_member_learns_what_a_late_request_to_join_has_taken_from_it() -> None:
+    """The request waited on a connection that the member has given up, and names what it read then."""
+    group = ConsumerHarness()
+    group.join("m1", "a")
+    assert group.named(group.join("m1", "nothing")) == {}
+    group.join("m2", "a")
+    answer = group.beat("m1", 2)
+    assert answer.member_epoch == 3
+    assert group.named(answer) == {}, "else it would believe to own the partitions in the epoch of the new owner"
+    assert sorted(group.named(group.beat("m2", 3, {}, **group.full("a")))["a"]) == [0, 1, 2, 3]
 
 
 def test_partitions_that_a_member_still_owns_are_not_reassigned() -> None:

@@ -131,7 +131,10 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         before = self._get_or_create_member(draft, command)
         after = self.advance(draft, before, updated(before, command), owned_in(request), now_ms)
         is_moved = after is not before and after.assigned != before.assigned
-        sends_assignment = request.member_epoch == JOINING or is_full(request) or is_moved
+        # With a new epoch even if it has not changed: a request to join that arrived late, after later heartbeats of
+        # the member, may have revoked partitions that the member still believes to own.
+        is_behind = request.member_epoch == JOINING or request.member_epoch != after.epoch
+        sends_assignment = is_behind or is_full(request) or is_moved
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,

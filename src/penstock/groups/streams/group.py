@@ -223,7 +223,7 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
         after: StreamsMember,
         configured: ConfiguredTopology,
     ) -> StreamsGroupHeartbeatResponse:
-        is_behind = request.member_epoch != before.epoch or is_full(request)
+        is_behind = request.member_epoch != after.epoch or is_full(request)  # see ConsumerGroup._join_or_update
         sends_tasks = is_behind or before.assigned.keys() != after.assigned.keys()
         if sends_tasks and after.user_endpoint is not None:
             self._endpoint_epoch += 1
