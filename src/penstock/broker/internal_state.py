@@ -43,7 +43,7 @@ class StateTable:
         """The last committed value of each key; None if the key was deleted."""
         self._positions: dict[bytes, int] = {}
         self._pending: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
-        """Records of open transactions, by producer id."""
+        """Records of open transactions, by producer id and key: (replay position, value). Value None: tombstone."""
         self._count = 0
 
     def apply(self, record: StateRecord, producer_id: int) -> None:

@@ -121,7 +121,7 @@ _UNUSED_NAMES: Final = frozenset(
         "unstable.feature.versions.enable",
     ]
 )
-"""Other Kafka settings (of Kafka 3.0 to 4.3) that have no effect in Penstock."""
+"""Names of Kafka settings (of Kafka 3.0 to 4.3) that are accepted with a warning, but have no effect in Penstock."""
 
 _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "authorizer.class.name": ("",),
@@ -162,7 +162,8 @@ class Understood(NamedTuple):
 
 
 def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
-    """Translates broker settings. `is_strict`: raises InvalidConfig for any unknown name, not only unsafe names.
+    """Translates Kafka's broker settings into Penstock's; those without effect become warnings. Raises InvalidConfig
+    for unsupported settings about security or durability and, if `is_strict`, for any unknown name.
 
     >>> understand({"log.retention.hours": "2", "queued.max.requests": "8"}, is_strict=False)
     Understood(settings={'log.retention.ms': '7200000'}, warnings=['queued.max.requests has no effect here'])

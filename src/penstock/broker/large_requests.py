@@ -111,7 +111,7 @@ DEDUPLICATED_ARRAYS: Final[dict[int, str]] = {
 
 
 def inline_max(key: int) -> int:
-    """Returns the maximum number of array elements in a request that is handled at once, without time slices."""
+    """Returns how many array elements a request with API key `key` may have to be handled without time slices."""
     split = SPLITS.get(key)
     return ELEMENTS_INLINE_MAX if split is None else split.inline_max
 
@@ -282,7 +282,7 @@ class _JoinedMessage:
         self._path = path
         self._items: list[Any] = list(getattr(message, path[0]) or ())
         self._last: _JoinedMessage | None = None
-        """The last array element, while it is joined from several parts; else None."""
+        """Joins the parts of the last array element; None while that element consists of only one part."""
 
     def add(self, message: Any, depth: int) -> None:
         inner = self._path[1:]

@@ -57,7 +57,7 @@ class Program:
     name: str
     command: Sequence[str]
     log: Path | None = None
-    """File to which output is appended. None: inherits standard error; a broker's standard output is discarded."""
+    """File for all output (appended). None: output is inherited, but the standard output of a broker is discarded."""
     is_ready: Callable[[], Awaitable[bool]] | None = None
     """Function that checks whether the program is ready; None for a broker, which prints a ready line."""
     parent_death_signal: signal.Signals = signal.SIGKILL

@@ -182,7 +182,7 @@ class KafkaClient:
         return await self.retrying(attempt)
 
     async def leader(self, tp: TopicPartition) -> PartitionInfo:
-        """Returns a partition's metadata, which names its leader. Raises ServerError if either does not exist."""
+        """Returns a partition's metadata. Raises ServerError if the partition does not exist or has no leader."""
         if tp.topic not in self.view.topics:
             await self.refresh([tp.topic])
         found = self.view.topics[tp.topic].partition(tp.partition)

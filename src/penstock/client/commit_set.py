@@ -53,7 +53,7 @@ class Broken(NamedTuple):
 
 
 class SetBroken(PenstockError):
-    """A transaction timed out, was aborted, or was fenced. All other transactions of the batch were aborted, too."""
+    """A transaction of a Spark micro-batch timed out, was aborted or was fenced, so all others were aborted, too."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -121,7 +121,7 @@ async def close_query(cluster: KafkaClient, *, query: str) -> int:
 
 
 async def forget_query(cluster: KafkaClient, *, query: str) -> None:
-    """Aborts the open transactions of a finished Spark query, and deletes the record of its decided batches."""
+    """Aborts a finished Spark query's open transactions; deletes the stored id of its last committed batch."""
     await _request(cluster, CommitSetRequest(query=query, action=wire.FORGET))
 
 

@@ -106,14 +106,16 @@ def error_code(code: int) -> ErrorCode:
 
 
 def refusal(code: int, what: str, said: str | None = None) -> ServerError:
-    """Returns the ServerError for a response code. Its text is the server's message `said`, or else names `what`."""
+    """Returns the ServerError for a response code. Its message is `said`, if given. Otherwise it consists of
+    `what` (the failed resource or request, such as `topic 'orders'`), advice, and the name of the code."""
     known = error_code(code)
     name = known.name if known == code else f"error {code}"
     return ServerError(known, said or f"{what}: {_ADVICE.get(known, 'the broker refused')} ({name})")
 
 
 def check(code: int, what: str, said: str | None = None) -> None:
-    """Raises ServerError unless the code is NONE."""
+    """Raises ServerError unless the code is NONE. `said`: the error message of the response, if any. `what`: the
+    failed resource or request, such as `topic 'orders'`; part of the message if `said` is empty."""
     if code != ErrorCode.NONE:
         raise refusal(code, what, said)
 

@@ -17,10 +17,8 @@ Pair = tuple[bytes, bytes | None]
 
 
 async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
-    """Writes key-value pairs to `tp` (value None deletes the key). Returns when all are committed. Idempotent.
-
-    `partitions`: the topic's number of partitions.
-    """
+    """Writes key-value pairs to `tp` (value None deletes the key); returns when all are committed. Idempotent.
+    `partitions`: the topic's partition count; a broker that knows another count refuses the request."""
     for portion in portions(pairs):
         request = RestoreStateRequest(
             topic=tp.topic,

@@ -212,7 +212,8 @@ async def find_endpoints(bootstrap: str) -> list[Endpoint]:
 
 
 def endpoints_of(advertised: Sequence[str], bootstrap: str) -> list[Endpoint]:
-    """Returns the parsed endpoints, without duplicates. Raises NoQueueEndpoint if any is invalid or none given."""
+    """Parses the advertised SQS endpoints, and removes empty ones and duplicates. Raises NoQueueEndpoint if one is
+    invalid or none is left. `bootstrap` is used only in the error message."""
     try:
         found = dict.fromkeys(Endpoint.parse(text) for text in advertised if text)
     except ValueError as error:

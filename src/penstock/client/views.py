@@ -26,7 +26,7 @@ class ViewInfo:
 
 
 class Views:
-    """Administration of views."""
+    """Admin client for views (read-only filtered topics): creates, lists, describes and drops them."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._admin = Admin(client)

@@ -100,7 +100,7 @@ async def grow_topic(
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
-    """Deletes a topic, its queues and its views. The controller deletes partitions that exceed one transaction."""
+    """Deletes a topic, its queues and views. If it has many partitions, the controller deletes some of them later."""
 
     topic = _find_topic(metadata.image, topic_id)
 

@@ -105,7 +105,8 @@ def complete_reassignment(tp: TopicIdPartition, state: PartitionState, brokers: 
 
 
 def _can_stay_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether the leader may stay: in sync, not restarted, and not shutting down unless no other can lead."""
+    """Whether the leader may stay: it is in the ISR and has not registered again since its election. A leader that
+    is shutting down may stay only if no ISR member can take over."""
     leader = brokers.get(state.leader)
     if leader is None or leader.epoch != state.leader_broker_epoch or state.leader not in state.isr:
         return False

@@ -94,7 +94,7 @@ class Topic:
     """Whether the topic was created for the queue of the same name: its log reclaims space of finished messages."""
     version: int = 0
     view: View | None = None
-    """The view that this topic shows, with the partitions of the view's source topic; None for a real topic."""
+    """The view that this Topic stands for; `partitions` are those of its source topic. None for a real topic."""
 
     def dump(self) -> bytes:
         """Returns the value of the topic's own key for the store."""
@@ -125,7 +125,8 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncompleteTopic:
-    """The stored parts of a topic that the image does not show: its own key, or partitions beyond its count."""
+    """Stored keys of a topic that is only partly created, grown or deleted, which `ClusterImage.topics` leaves
+    out: its own key (`topic`), and partitions that are not yet, or no longer, part of the topic (`partitions`)."""
 
     topic: Topic | None = None
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)

@@ -86,7 +86,7 @@ def incarnation(epoch: int) -> str:
 
 
 def folder(node_id: int) -> str:
-    """Returns the key with the id of the data folder that a broker last registered with."""
+    """Returns the key whose value is the id of the data folder with which a broker last registered."""
     return f"{FOLDERS}/{node_id}"
 
 

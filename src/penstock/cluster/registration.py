@@ -111,9 +111,9 @@ def lost_partitions(
 def leave_isrs(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[TopicIdPartition]
 ) -> dict[TopicIdPartition, PartitionState]:
-    """Returns new states for partitions whose data this broker lost (see `lost_partitions`): it leaves the ISR
-    unless it is the only member. Returns as many states as fit into one transaction, and skips `begun`: partitions
-    already returned in which it stays the only member."""
+    """Returns new states for partitions whose data this broker lost (see `lost_partitions`, also for `is_lost`):
+    the broker does not lead, and leaves the ISR unless it is the only member. Returns as many states as fit into
+    one transaction. `begun`: partitions to skip, because an earlier call returned them."""
     changed = (
         (tp, after)
         for tp, state in lost_partitions(image, identity, is_lost)
@@ -123,7 +123,8 @@ def leave_isrs(
 
 
 def plan_leave_isrs(node_id: int, states: Mapping[TopicIdPartition, PartitionState]) -> list[Op]:
-    """Returns the writes of the states from `leave_isrs`. They fail if broker `node_id` is already registered."""
+    """Returns the writes that store `states`, the result of `leave_isrs`. They conflict if broker `node_id` is
+    registered: it must leave the ISRs of partitions whose data it lost before it registers."""
     puts = [Put(keys.partition(*tp), state.dump(), state.version) for tp, state in states.items()]
     return [Check(keys.broker(node_id), ABSENT), *puts] if puts else []
 

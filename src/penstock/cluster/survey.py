@@ -1,4 +1,4 @@
-"""Computes cluster health, and a metadata image to plan on, from data that clients can query. Pure."""
+"""Computes cluster health, and a metadata image to plan reassignments with, from data that clients query. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

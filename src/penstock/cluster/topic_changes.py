@@ -43,7 +43,8 @@ class Step:
     ops: tuple[Op, ...]
     is_last: bool = True
     is_part: bool = False
-    """Whether this is one of several transactions; then it requires that this broker is still registered."""
+    """Whether the change takes several transactions. Then each requires that this broker is still registered: the
+    end of its session deletes the marker that protects the new partitions from removal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +100,8 @@ class PartitionPlan:
     def next_states(
         self, image: ClusterImage, missing: Sequence[int], created: Mapping[int, PartitionState]
     ) -> dict[int, PartitionState]:
-        """Returns the states of the first partitions of `missing`, as many as fit into a transaction. `created`:
-        the new partitions that already exist. Raises Kafka's errors."""
+        """Returns the initial states of the first partitions of `missing`, by number: as many as fit into a
+        transaction. `created`: the plan's partitions that were created earlier. Raises Kafka's errors."""
         brokers = image.brokers, image.drained, image.broker_configs
         if self._brokers != brokers:
             self._brokers = brokers
@@ -189,7 +190,8 @@ def next_create(
 
 
 def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], owner: str) -> Step:
-    """Returns a transaction with as many missing partitions as fit; the last transaction also includes `last`."""
+    """Returns a transaction that creates as many of the plan's missing partitions as fit; the final one also
+    contains `last`. Raises Conflict while a request with another token than `owner` creates partitions."""
     topic_id = plan.topic_id
     marker, holder = keys.unfinished(topic_id), image.unfinished.get(topic_id)
     if holder not in (None, owner):
@@ -210,7 +212,8 @@ def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], o
 
 
 def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
-    """Returns the write that lets the controller remove partitions of the failed request with the token `owner`."""
+    """Returns the write that deletes the marker of a failed topic creation or growth, so that the controller
+    removes its partitions. Empty if the marker does not belong to the request with the token `owner`."""
     if image.unfinished.get(topic_id) != owner:
         return []
     marker = keys.unfinished(topic_id)
@@ -264,7 +267,8 @@ def next_grow(
     owner: str = "",
     plan: PartitionPlan | None = None,
 ) -> Step:
-    """Returns the next transaction that adds partitions to a topic; see `next_create`."""
+    """Returns the next transaction that adds partitions to a topic, up to a total of `count`. `assignments`: their
+    replicas; if None, the plan chooses. `plan`: computed if None. `owner`: a token of the request."""
     plan = plan or plan_growth(image, topic, count, assignments, defaults)
     grown = Put(keys.topic(topic.topic_id), replace(topic, count=count).dump(), topic.version)
     return _next_step(image, plan, (grown,), owner)

@@ -49,7 +49,8 @@ def _check_collision(name: str, names: Iterable[str]) -> None:
 
 
 def plan_view(image: ClusterImage, view: View) -> list[Op]:
-    """Returns the writes that create a view of the topic named by `view.of`. Raises Kafka's errors."""
+    """Returns the writes that create a view of the topic `view.of`. Raises UnknownTopicOrPartition, InvalidTopic
+    or TooManyViews because of the topic; TopicExists or InvalidTopic because of the view's name."""
     if view.name in image.by_name:
         raise TopicExists(f"topic {view.name!r} exists already")
     check_name(image, view.name)

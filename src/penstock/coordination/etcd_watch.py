@@ -20,7 +20,7 @@ BEGIN_S: Final = 1.0
 
 
 class EtcdFollower:
-    """Notifies the watchers of all changes of one revision together, in order. `root`: prefix of all keys."""
+    """Notifies watchers of changes in revision order, those of a revision together. `root`: prefix of all keys."""
 
     def __init__(self, client: EtcdClient, root: bytes, watchers: Watchers) -> None:
         self._client = client

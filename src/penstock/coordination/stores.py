@@ -54,7 +54,7 @@ async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = 
 
 
 async def open_embedded(data_dir: Path, *, opens_sealed: bool = False) -> EmbeddedStore:
-    """Returns the open store of a data folder. `opens_sealed`: opens it even if it was migrated."""
+    """Opens a data folder's store. Raises StoreMoved if it was migrated to another store, unless `opens_sealed`."""
     store = EmbeddedStore(data_dir / EMBEDDED_FILE, opens_sealed=opens_sealed)
     try:
         await store.open()

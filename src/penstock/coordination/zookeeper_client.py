@@ -67,7 +67,7 @@ class _PendingRequest:
 
 
 class ZookeeperClient:
-    """A ZooKeeper connection; replaces an expired session. Callbacks run on the event loop, in connection order."""
+    """A ZooKeeper connection; replaces expired sessions. Delivers responses and watch events in order of arrival."""
 
     def __init__(self, hosts: str, ttl_s: float, timeout_s: float) -> None:
         self.name = f"ZooKeeper at {hosts}"

@@ -48,7 +48,7 @@ class ConfirmDelivered(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Makes all taken messages pending again, because they could not be delivered yet."""
+    """Command: messages that Take selected for delivery, but that were not delivered, become pending again."""
 
 
 class Cancel(NamedTuple):
@@ -64,7 +64,7 @@ class Rewind(NamedTuple):
 
 
 class Began(NamedTuple):
-    """Effect: from the offset `since` on, the topic may accept delayed records."""
+    """Effect: start to accept and deliver delayed records. Records before offset `since` are never delayed."""
 
     since: int
 

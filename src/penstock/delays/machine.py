@@ -49,8 +49,8 @@ UNKNOWN: Final = -1
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 LATE_MAX_MS: Final = 1000
-"""Maximum time, in ms, that a message waits because messages with later due times were already taken for delivery.
-If it would wait longer, a new generation begins (see the module docstring)."""
+"""Maximum time, in ms, by which a message is postponed so that messages are delivered in order of due time. If it
+would be postponed longer, because the clock was set back, it starts a new generation with its own order."""
 
 
 class DamagedDelays(PenstockError):
@@ -69,7 +69,8 @@ class DelayMachine:
         self.copied_to = UNKNOWN
         """All delayed messages of the topic below this offset are copied to the companion log, unless aborted."""
         self.delivered_ranks: Final[Ranks] = {}
-        """By generation (see `_generation`): rank (due time, offset) up to which all are delivered or cancelled."""
+        """Rank (due time, offset) up to which all messages of a generation are delivered or cancelled, by
+        generation number. The number grows when the clock is set back."""
         self._generation = 0
         """The generation of new messages: a number that grows when the clock is set back (see module docstring)."""
         self.scan_from = 0
@@ -196,7 +197,7 @@ class DelayMachine:
     # -- applying
 
     def apply_batch(self, batch: Buffer, header: BatchHeader) -> None:
-        """Applies all records of a batch of the companion log."""
+        """Applies all records of a batch of the companion log, a second log that stores delayed messages."""
         entries, others = kernel.active.pack_entries(batch, MESSAGE)
         if entries:
             self._apply_entries(entries)

@@ -101,7 +101,7 @@ class Pending:
         self._incoming = bytearray()
         self._heap: list[bytes] = []
         self._fresh: dict[int, bytes] = {}
-        """The entries in `_heap`, which are not in a run on disk, by topic offset."""
+        """The packed entries in `_heap`, by topic offset. Neither contains entries that are stored on disk."""
         self._runs: dict[int, _Run] = {}
         self._heads: list[tuple[bytes, int]] = []
         """Heap with the next entry of every run (sorted block on disk) and the run's number, earliest first."""

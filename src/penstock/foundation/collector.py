@@ -14,7 +14,7 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 LONG_S: Final = 0.005
-"""A full garbage collection of at least this CPU time, in seconds (50,000 objects), is followed by `gc.freeze`."""
+"""A full garbage collection that takes at least this CPU time, in seconds, is followed by `gc.freeze`."""
 COLLECT_ALL_S: Final = 6 * 3600.0
 """Minimum time, in seconds, between two collections that also visit frozen objects; see also FREEZES_MIN."""
 FREEZES_MIN: Final = 100
@@ -25,7 +25,7 @@ OLDEST: Final = 2
 
 
 class Collector:
-    """Freezes the objects that survive long garbage collections. Affects the whole process: create only one."""
+    """Freezes objects that survive a slow full garbage collection. Affects the whole process: create only one."""
 
     def __init__(
         self, now_s: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = time.thread_time
@@ -44,7 +44,7 @@ class Collector:
         gc.callbacks.remove(self.on_collection)
 
     def on_collection(self, phase: str, info: dict[str, Any]) -> None:
-        """The gc callback, which Python calls before and after each collection."""
+        """Callback in `gc.callbacks`: measures full collections, and freezes surviving objects after a slow one."""
         if info["generation"] != OLDEST:
             return
         if phase == "start":

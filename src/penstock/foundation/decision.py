@@ -66,7 +66,7 @@ class Decision(NamedTuple):
     replies: tuple[Reply, ...] = ()
     effects: tuple[Any, ...] = ()
     is_atomic: bool = False
-    """Whether the records are persisted as one batch of any size, or not at all."""
+    """Whether the records are written as one batch, all or none. If False, they may be split into several batches."""
     must_lead: bool = False
     """Whether the replies must wait until it is confirmed that this broker is still the leader."""
 

@@ -14,7 +14,8 @@ class Reserve(IntEnum):
     """The part of the file descriptor limit, in twentieths, that a kind of use must leave free for other uses."""
 
     NEW_FILES = 4
-    """New logs and segments leave 4/20 of the file descriptors free; if impossible, the active segment grows on."""
+    """New logs and segments must leave 4/20 of the file descriptors free. Otherwise the creation of a log is
+    postponed, and an active segment grows beyond its size limit."""
     KAFKA_CONNECTIONS = 2
     HTTP_CONNECTIONS = 1
     """New HTTP connections leave 1/20 of the file descriptors free: less than Kafka connections, so that health

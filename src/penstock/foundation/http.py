@@ -25,7 +25,7 @@ class HttpResponse(NamedTuple):
     """Called if the client cannot have received the response; undoes the request's effect, such as a delivery."""
 
     def lose(self) -> None:
-        """Calls `on_lost`, if set."""
+        """Calls `on_lost`, if set. Must be called if the client cannot have received the response."""
         if self.on_lost is not None:
             self.on_lost()
 

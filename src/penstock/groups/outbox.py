@@ -12,7 +12,7 @@ class Outbox:
 
     def reply(self, ticket: Ticket, response: Any) -> None:
         """Adds a reply; `response` may be a PenstockError, which the request handler converts to an error
-        response. Errors of the current request are raised and not added, unless the state has changed already."""
+        response. Callers raise errors of the current request instead, unless they have already changed state."""
         self._replies.append(Reply(ticket=ticket, value=response))
 
     def decision(self, transaction: ProducerKey | None = None) -> Decision:

@@ -91,9 +91,9 @@ class CheckpointFile:
         write."""
 
     def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
-        """Returns the checkpoint from which recovery starts: the newest written in this boot (`boot_id`), else the
-        newest fsynced one; None if recovery must read the whole log. `has_failed` (an fsync of this log failed):
-        only an fsynced checkpoint is valid, but gets the log start offset of the newest written in this boot."""
+        """Returns the checkpoint from which recovery starts: the newest one written in this boot (`boot_id`), else
+        the newest fsynced one. If `has_failed` (an fsync of this log failed): the newest fsynced one, but with the
+        log start offset of the newest one written in this boot. Returns None if recovery must read the whole log."""
         data = self._disk.load(self._path)
         if data is None:
             return None

@@ -331,7 +331,8 @@ class Job:
         raise error
 
     def _swap(self, prepare: Work, result: Result) -> list[Segment]:
-        """Swaps the files and returns the new segments. Runs on a thread; readers still have the old files open."""
+        """Calls `prepare` (made by Log.begin_replacement), replaces the old segment files with the compacted files
+        in `result`, and returns the new segments. Runs on a thread; readers still have the old files open."""
         names = set(self.disk.names(self.folder))
         for base in result.replaced:
             # Once the manifest is durable the old segments are removed, so their replacements must exist by now.

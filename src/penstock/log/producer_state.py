@@ -44,7 +44,7 @@ class Producer(NamedTuple):
     window: bytes = b""
     """The producer's last batches (at most WINDOW), packed, oldest first."""
     next_sequence: int = 0
-    """The sequence expected of the producer's next batch; valid only if the window is not empty."""
+    """Sequence expected of the producer's next batch; valid only if `window` (its last batches) is not empty."""
     first_offset: int = NO_OFFSET
     """The first offset of the producer's open transaction; -1 if there is none."""
     coordinator_epoch: int = NO_EPOCH

@@ -173,8 +173,8 @@ def _new_log(
 
 
 def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
-    """Counts the intact entries of each segment's aborted list. Returns the offset from which damaged lists may
-    lack entries; LONG_MAX if no list is damaged. `names`: the files in the log folder."""
+    """Sets each segment's `aborted.count` from its file of aborted transactions. Returns the offset from which
+    damaged files may lack entries; LONG_MAX if no file is damaged. `names`: the files in the log folder."""
     there = {name.removesuffix(".aborted") for name in names if name.endswith(".aborted")}
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
@@ -302,7 +302,7 @@ class _TailReader:
         )
 
     def read_from(self, trusted: int) -> int:
-        """Checks the log from the recovery point on, truncates it at a bad batch, and returns the log end offset."""
+        """Checks batches from the recovery point `trusted` on, truncates at a bad one; returns the log end offset."""
         self.epochs = self._load_epochs(trusted)
         segments = self._segments
         first = max((n for n, segment in enumerate(segments) if segment.base_offset <= trusted), default=0)

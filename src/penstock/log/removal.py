@@ -113,10 +113,10 @@ class TruncatableLogFiles(LogFiles):
         self.io.add(begin, end)
 
     def _prepare_drop(self, marker: HolesMarker, bases: list[int], behind: int, now_ms: int) -> None:
-        """Before segments are dropped: fsyncs the file that marks the log as having offset gaps, and writes a
-        durable producer snapshot. Runs on a thread. Producer state cannot be rebuilt from dropped batches. So the
-        snapshot is taken at the offset `behind`, where the last dropped segment ends; neither power loss nor
-        truncation moves the log end offset below it."""
+        """Prepares to drop segments, on a thread. Durably marks the log as having offset gaps, and writes a
+        durable producer snapshot, because producer state cannot be rebuilt from dropped batches. The snapshot is
+        for the offset `behind`, where the last dropped segment ends: the log end offset never falls below it.
+        `bases`: base offsets of all segments below `behind`."""
         marker.run()
         if not self._snapshots.ensure(behind, bases, now_ms, self.settings.max_producer_ids):
             raise StorageError(f"{self.folder}: the disk is too full for a producer snapshot; free disk space")

@@ -57,7 +57,7 @@ class Segment:
     )
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "", has_index: bool = True) -> None:
-        """`has_index`: whether an index file may exist."""
+        """`suffix`: added to all file names. `has_index`: if False, the segment certainly has no index file yet."""
         self._disk = disk
         self._folder = folder
         self._stem = f"{folder}/{segment_name(base_offset)}"

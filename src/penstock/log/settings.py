@@ -104,7 +104,8 @@ class LogSettings:
     delivery_delay_ms: int
 
     def for_companion(self) -> "LogSettings":
-        """Returns the settings of this partition's companion logs: the same durability, no retention."""
+        """Returns the settings of a companion log: the partition's second log, for queue state or delayed
+        messages. It has the same durability settings as the partition's own log, and no retention."""
         return replace(
             self,
             compacted=self.storage is Storage.DISK,

@@ -100,8 +100,9 @@ class Snapshots:
     def _newest(
         self, segments: Sequence[Segment], end_offset: int, limit: int, remove: bool
     ) -> tuple[int, Producers]:
-        """Returns the offset to replay from, and the newest intact snapshot at or before `end_offset` (else an
-        empty state), of at most `limit` producers. `remove`: whether to delete damaged and later snapshots."""
+        """Returns the offset to replay the log from, and the newest intact snapshot at or before `end_offset`;
+        without one, an empty state. `limit`: maximum number of producers that the returned state keeps during the
+        replay. `remove`: whether to delete damaged snapshots and snapshots after `end_offset`."""
         start = segments[0].base_offset
         producers = None
         removed = False

@@ -1,4 +1,4 @@
-"""The address that a broker advertises to clients and other brokers, and its read-only identity settings."""
+"""The address that a broker advertises, and its values for node.id, listeners, log.dirs and similar settings."""
 
 import logging
 from pathlib import Path

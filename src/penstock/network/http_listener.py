@@ -34,8 +34,8 @@ class HttpListener:
         connections_max: int = CONNECTIONS_MAX,
         answer_surplus: AnswerSurplus = lambda request, refusal: refusal,
     ) -> None:
-        """`answer_surplus` answers requests on connections above the limit; its second argument is the 503
-        response that it returns by default."""
+        """`budget_bytes`: maximum bytes of large request bodies in memory, of all connections. `answer_surplus`
+        answers requests on connections above the limit; its second argument is its default response, a 503."""
         self.answer: Final = answer
         self._answer_surplus = answer_surplus
         self.budget: Final = ReceiveBudget(budget_bytes)

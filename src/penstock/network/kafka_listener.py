@@ -93,11 +93,11 @@ class KafkaListener:
     def receive_large(
         self, size: int, data: memoryview, at: int, end: int, resume: Callable[[], None]
     ) -> LargeRequest:
-        """Creates a LargeRequest of `size` bytes, whose first bytes are `data[at:end]`; `resume`: see
-        ReceiveBudget.open.
+        """Creates a LargeRequest of `size` bytes, whose first bytes are `data[at:end]`. If the connection has stopped
+        reading because of the memory budget, `resume` is called when it may read again.
 
-        If the whole request fits into the shared buffer from `at` on, the request keeps that buffer, so that nothing
-        is copied, and a buffer of the pool becomes the shared buffer.
+        If `data` is the shared receive buffer and has room for the whole request from `at` on, the request keeps that
+        buffer, so that nothing is copied. A buffer of the pool then becomes the shared buffer.
         """
         reservation = self.budget.open(resume)
         buffer = self._buffers.take() if size <= RECEIVE_BYTES else None

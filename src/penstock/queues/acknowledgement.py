@@ -148,8 +148,8 @@ class RangeEdits:
         """The parts that each changed range is split into, in order, by the range's first offset."""
 
     def pieces(self, first: int, last: int) -> list[tuple[int, DeliveryRange]]:
-        """Returns the pieces of delivery ranges that overlap with the offsets `first` to `last` (inclusive). Each
-        has the first offset of its range; a range that was not split yet is one piece."""
+        """Returns the pieces of delivery ranges that overlap with the offsets `first` to `last` (inclusive); an
+        unsplit range is one piece. The int of each tuple is the first offset of the piece's whole range."""
         return [
             (base.first, piece)
             for base in self._delivery.between(first, last)
@@ -171,7 +171,8 @@ class RangeEdits:
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft, joins adjacent ranges in the same state, and moves ranges with a `move`."""
+        """Adds the changes to the draft, with adjacent ranges in the same state joined. A changed range whose
+        `move` is set is moved to its destination, for example to the dead-letter queue."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []

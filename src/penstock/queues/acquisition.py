@@ -89,7 +89,7 @@ class _Acquisition:
                 draft.put(delivery, delivery_range.part(last + 1, delivery_range.last))
 
     def take_fresh(self) -> None:
-        """Acquires never-delivered messages that are due; delayed messages before them become delivery ranges."""
+        """Acquires never-delivered messages that are due; stores delayed ones before them for later delivery."""
         delivery, command, now_ms = self._delivery, self._command, self._now_ms
         fresh = fresh_of(delivery, command)
         if fresh is None:

@@ -23,7 +23,7 @@ CLAIMED_MAX: Final = 500
 
 
 def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> Claimed:
-    """Acquires the messages that a consumer claims. Call `delivery.advance(now_ms)` before."""
+    """Acquires the available messages at the offsets `command.ranges`. Call `delivery.advance(now_ms)` before."""
     if not command.ranges:
         return Claimed((), delivery.end - 1)
     acquisition = _Claims(draft, delivery, command, now_ms)
@@ -65,8 +65,8 @@ class _Claims:
         return reached
 
     def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
-        """Yields each claimed part of a delivery range, as a tuple: the first offset of the range; the piece of
-        the range, as split by `edits`, that contains the part; the part."""
+        """Yields a tuple for each part of a delivery range that the command claims: the first offset of the range;
+        the piece with the part (`edits` may have split the range into pieces); the part."""
         for first, last in self._command.ranges:
             for base, piece in edits.pieces(first, last):
                 yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
@@ -140,7 +140,8 @@ class _Claims:
         return end - 1
 
     def _fresh_range(self, one: Fresh, is_wanted: bool, is_fifo: bool) -> DeliveryRange:
-        """Returns the range of a never-delivered message: in flight (if `is_wanted`), delayed or available."""
+        """Returns the range of a never-delivered message: delayed if its due time is in the future; else in flight
+        if `is_wanted` and it can be acquired; else available. `is_fifo`: whether to set its message group."""
         due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
         delivery_range = DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group if is_fifo else None)
         if not is_wanted:
@@ -158,8 +159,9 @@ class _Claims:
         return delivery_range
 
     def _end(self, processed: Sequence[Fresh], fresh: Sequence[Fresh]) -> int:
-        """Returns the share group's new end offset: the offset after the last message in `processed`; unchanged if
-        there is none. If `processed` is all of `fresh`, the new end offset is at least `command.fresh_end`."""
+        """Returns the share group's new end offset (first offset never delivered): the offset after the last
+        message in `processed`; unchanged if there is none. If all messages read from the log (`fresh`) are
+        processed, returns at least `command.fresh_end`, the offset up to which the log was read."""
         end = processed[-1].offset + 1 if processed else self._delivery.end
         return max(end, self._command.fresh_end) if len(processed) == len(fresh) else end
 

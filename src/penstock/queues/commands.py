@@ -59,18 +59,19 @@ class Acquire(NamedTuple):
     whole_ranges: bool = False
     """Whether to deliver whole ranges and all of `fresh`, even beyond max_messages; never beyond in-flight limits."""
     has_more: bool = False
-    """Whether the log has more messages after `fresh`. If so, delayed messages in `fresh` become delivery ranges,
-    because later messages may be due earlier. If not, they stay above the share group's end offset, where they
-    need no state."""
+    """Whether the log has messages after `fresh` that may be due before the delayed messages in `fresh`. If all of
+    `fresh` is delayed, True stores them as delivery ranges, and the share group's end offset moves past them.
+    False stores nothing, and the next Acquire must contain them again."""
     repeat: bool = False
     """Whether to redeliver this consumer's in-flight messages, with a new deadline (AWS: ReceiveRequestAttemptId)."""
     settings: DeliverySettings = DEFAULTS
 
 
 class Reschedule(NamedTuple):
-    """Adds `by_ms` to all deadlines that have not expired, after the wall clock was stepped.
+    """Adds `by_ms` to all visibility timeouts and delays that have not expired, after the wall clock was stepped.
 
-    The reply is the command that continues, or None when done. After a step back, `now_ms` must be the new time.
+    One command changes a limited number of them. The reply is the next Reschedule to submit, or None when done. If
+    `by_ms` is negative, the state machine's clock must already show the new time.
     """
 
     by_ms: int
@@ -124,8 +125,8 @@ class Claimed(NamedTuple):
 
 
 class AckType(Enum):
-    """What an acknowledgement does with its messages. "Only while in flight": after the visibility timeout, it is
-    refused with NotInFlight."""
+    """What an acknowledgement does with its messages. After the visibility timeout has expired, types documented
+    as "only while in flight" are refused with NotInFlight."""
 
     DONE = "done"
     """Finishes the messages; also after the deadline, unless another consumer has acquired them."""

@@ -18,7 +18,8 @@ RESCHEDULED_MAX: Final = 500
 def reschedule(
     draft: Draft, deliveries: Mapping[str, DeliveryState], command: Reschedule, now_ms: int
 ) -> Reschedule | None:
-    """Shifts up to RESCHEDULED_MAX deadlines. Returns the command that continues, or None if all are shifted."""
+    """Adds `command.by_ms` to visibility timeouts and delays that have not expired, of up to RESCHEDULED_MAX
+    delivery ranges. Returns the command that continues with the other ranges, or None if there are none."""
     left = RESCHEDULED_MAX
     for name in sorted(name for name in deliveries if name >= command.group):  # the group may have been deleted
         delivery, is_resumed = deliveries[name], name == command.group

@@ -33,11 +33,13 @@ class Deduplication:
         self._ids_max = ids_max
         self._originals: dict[tuple[str, str], Original] = {}
         self._in_order: deque[tuple[tuple[str, str], Original]] = deque()
-        """Keys and originals in order of arrival, which is nearly that of `sent_ms`; includes replaced originals."""
+        """Keys (see `_key`) and their original messages, in order of arrival, which is nearly that of `sent_ms`.
+        If a key was added twice, both entries are here; `_originals` has only the later one."""
         self._forgotten_to = 0
         """The offset below which messages were purged: their ids can be used again."""
         self._is_full_until_ms = 0
-        """The time until which messages are refused: some recent messages in the log have ids that did not fit."""
+        """New messages are refused until this time, because the ids of some recent messages did not fit into
+        memory: duplicates of these would be accepted."""
 
     def __len__(self) -> int:
         return len(self._originals)

@@ -32,7 +32,7 @@ class Draft:
         self.effects: list[Any] = []
         self._moves = moves
         self._started: set[Destination] | None = None
-        """Destinations of the moves that this decision starts."""
+        """Destinations to which this decision starts to move messages; None if it has started no move yet."""
 
     def put(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
         self.records.append(range_record(delivery.prefix, delivery.name, delivery_range))
@@ -92,8 +92,8 @@ class Draft:
         self._started.add(destination)
 
     def abandon_move(self, delivery_range: DeliveryRange) -> None:
-        """Makes the next move to the same destination use a new producer epoch, because the copy of this move,
-        which is given up, may or may not have been written. Does nothing if this move was not started."""
+        """Gives up the move of `delivery_range`. Its copy may or may not have been written, so the next move to
+        the same destination uses a new producer epoch. Does nothing if the move was not started."""
         if delivery_range.move is None or delivery_range.move.sequence == NO_SEQUENCE:
             return
         destination, producer_id, epoch, sequence = delivery_range.move

@@ -11,7 +11,7 @@ class NotHeld(PenstockError):
 
 
 class AlreadyFinished(NotHeld):
-    """The message is finished, dead-lettered, purged or trimmed, or was never delivered."""
+    """The message cannot be acknowledged: it was already deleted, moved, purged or trimmed, or never delivered."""
 
 
 class NotInFlight(NotHeld):

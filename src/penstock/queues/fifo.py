@@ -140,9 +140,9 @@ class _FifoAcquisition:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
-        """Creates delivery ranges for those messages in `processed` (the examined part of `fresh`) that were not
-        acquired, up to the last acquired one. If none was acquired: for all of them, unless the request is full or
-        `_is_early`. Then moves the share group's end offset."""
+        """Creates delivery ranges for messages in `processed` (the examined part of `fresh`) that were not
+        acquired, and moves the share group's end offset past them. Only for those before the last acquired one of
+        `processed`. If none was acquired: for all, or for none if the request is full already or `_is_early`."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while processed[-1].offset not in chosen:
@@ -160,7 +160,8 @@ class _FifoAcquisition:
             self._draft.position(delivery, end)
 
     def _is_early(self, fresh: Sequence[Fresh]) -> bool:
-        """Returns whether all of these are delayed and `has_more` is False: then a later receive reads them again."""
+        """Returns whether all messages in `fresh` are delayed and `command.has_more` is False. Then they need not
+        be stored: a later receive reads them again."""
         return not self._command.has_more and all(one.due_ms > self._now_ms for one in fresh)
 
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:

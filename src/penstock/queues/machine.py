@@ -107,12 +107,12 @@ class QueueMachine:
         return min((delivery.start for delivery in self._deliveries.values()), default=None)
 
     def purged_to(self, name: str) -> int:
-        """Returns the offset below which the deduplication ids of a queue can be used again; 0 if never purged."""
+        """Returns the offset below which a queue's messages and deduplication ids were purged; 0 if never purged."""
         route = self._moves.routes.get(purge_mark(name))
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns the `purged_to` offset of each purged queue. The key, `purge_mark(name)`, stands for the queue."""
+        """Returns the `purged_to` offset of each purged queue, by `purge_mark(name)`: a hash of the queue's name."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
@@ -175,7 +175,7 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Creates the state of a new share group, which begins at `fresh_from` (UNKNOWN: at the first of `fresh`)."""
+        """Creates a share group that begins at `command.fresh_from` or, if UNKNOWN, at `command.fresh[0].offset`."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
@@ -304,7 +304,8 @@ class QueueMachine:
         return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_atomic=True)
 
     def _resume(self) -> Decision:
-        """Repeats the copies of moves in progress, which the last leader may not have written. Persists nothing."""
+        """Returns the effects that write the copies of messages being moved to other partitions, because the
+        previous leader may not have written them. Persists nothing."""
         self._loaded_ms = None
         moving = self._moves.in_progress.values()
         return Decision(

@@ -44,7 +44,7 @@ class Moves:
         return [destination for destination in self._pending if destination not in self.in_progress]
 
     def in_order(self) -> Iterator[DeliveryRangeKey]:
-        """Yields all moves: first those in progress, then pending moves in order."""
+        """Yields all moves: first those in progress, then pending ones by destination, each in starting order."""
         yield from self.in_progress.values()
         for pending in self._pending.values():
             yield from pending

@@ -31,7 +31,7 @@ def trim(draft: Draft, delivery: DeliveryState, start: int) -> None:
 def set_position(draft: Draft, delivery: DeliveryState, end: int) -> None:
     """Sets the share group's end offset: messages from `end` on become available, messages below it are finished.
 
-    The end offset is written last: messages of a delivery range above it would be available twice.
+    The end offset is written last: else, after a crash, messages with a range above it would be available twice.
     """
     _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.position(delivery, end)

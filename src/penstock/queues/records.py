@@ -17,8 +17,8 @@ POSITION: Final = 1
 DELIVERY_RANGE: Final = 2
 """Record kind: consecutive unfinished messages of a share group."""
 ROUTE: Final = 3
-"""Record kind: producer id, epoch and sequence of the next message moved to a destination. With partition NOWHERE:
-the offset below which a queue was purged (`purge_record`)."""
+"""Record kind: producer id, epoch and sequence of the next message moved to a destination partition. If the
+partition in the key is NOWHERE, the record is a purge record instead: see `purge_record`."""
 PRODUCER: Final = 4
 """Record kind: the producer id with which messages of this partition are copied to other partitions."""
 
@@ -163,14 +163,14 @@ def route_record(destination: Destination, route: Route | None) -> StateRecord:
 
 
 def purge_mark(group: str) -> Destination:
-    """Returns the key of a group's purge record: a destination that cannot exist, made of the group's name."""
+    """Returns the key of a queue's purge record: a Destination made of a hash of its name, and partition NOWHERE."""
     return Destination(blake2b(group.encode(), digest_size=16).digest(), NOWHERE)
 
 
 def purge_record(group: str, end: int | None) -> StateRecord:
     """Returns the record of a purge: deduplication ids of messages below offset `end` can be used again. If `end`
-    is None, returns the tombstone. It is encoded like `route_record`: older brokers ignore such a record, but
-    could not load a new kind of record (decision 34)."""
+    is None, returns the record's tombstone. The record has the kind and layout of `route_record`: older brokers
+    ignore it, but could not load a new kind of record (decision 34)."""
     return route_record(purge_mark(group), None if end is None else Route(end, 0, 0))
 
 

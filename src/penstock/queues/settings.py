@@ -25,13 +25,14 @@ class DeliverySettings(NamedTuple):
     """Delivery settings of one share group or queue, passed with each command."""
 
     max_deliveries: int = 0
-    """Number of deliveries after which a message is dead; 0: no limit."""
+    """Maximum number of deliveries of a message (maxReceiveCount); 0: no limit. After the last one, the message
+    moves to the dead-letter queue, or is discarded if there is none."""
     is_fifo: bool = False
     in_flight_max: int = IN_FLIGHT_MAX
     lookahead_max: int = LOOKAHEAD_MAX
     ranges_max: int = RANGES_MAX
     dead_letter: DeadLetter | None = None
-    """The dead-letter queue; None: dead messages are discarded."""
+    """The dead-letter queue; None: messages that would move to it are discarded."""
 
 
 DEFAULTS: Final = DeliverySettings()

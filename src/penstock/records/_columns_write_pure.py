@@ -76,7 +76,7 @@ class _Columns:
 
 
 class _Rows:
-    """The offsets and validity of an Arrow column; an argument of None makes a column of nulls."""
+    """The offsets and the validity bitmap of an Arrow column. If `column` is None, all rows are null."""
 
     def __init__(self, column: BinaryColumn | HeadersColumn | None) -> None:
         self._offsets = None if column is None else _items(column.offsets, "i")

@@ -210,7 +210,7 @@ def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
 
 
 def int_column(column: pa.Array) -> IntColumn:
-    """Converts an Arrow column of int32 (partition indexes)."""
+    """Wraps the buffers of an int32 Arrow array as an IntColumn, the type that `kernel` takes. Copies no data."""
     validity, data = column.buffers()
     return IntColumn(
         data=_view(data), validity=None if validity is None else memoryview(validity), offset=column.offset

@@ -170,7 +170,7 @@ def build_rows(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """Like `build_pairs`, with headers: for messages that a broker appends on behalf of a producer."""
+    """Builds a batch from rows (key, value, headers) with one timestamp: for SQS and due delayed messages."""
     parts: list[bytes] = []
     count = 0
     for key, value, headers in rows:

@@ -135,8 +135,9 @@ class Kernel(Protocol):
     def match_numbers(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]
     ) -> bytes:
-        """Returns per record 1 if `number op value` is true for any of `values`, 0 if not or if its `live` byte is
-        0, 2 if `body[at:at + length]` is null or not the text of a number. `op` as in `match_text`."""
+        """Compares the number in each record's text, `body[at:at + length]`. Returns one byte per record: 1 if
+        `number op value` is true for any of `values`, 0 if not, 2 if the text is null or not a number. Records
+        whose `live` byte is 0 get 0; `live` None: all records are compared. `op`: 0 to 5 for = <> < <= > >=."""
 
     def match_pieces(
         self,
@@ -148,11 +149,13 @@ class Kernel(Protocol):
         from_start: bool,
         to_end: bool,
     ) -> bytes:
-        """Returns per record 1 if its bytes contain `pieces` in order (SQL LIKE), else 0, or 2 if null.
-        `from_start`: the bytes must start with the first piece; `to_end`: they must end with the last piece."""
+        """Returns one byte per record: 1 if its text contains `pieces` in order (SQL LIKE), 0 if not, 2 if the
+        text is null. Records whose `live` byte is 0 get 0; `live` None: all records are compared. `from_start`:
+        the text must start with the first piece; `to_end`: it must end with the last piece."""
 
     def match_ints(self, column: Ints, live: Buffer | None, op: int, value: int) -> bytes:
-        """Returns per record 1 if `column op value` is true, else 0; `op` as in `match_text`."""
+        """Returns one byte per record: 1 if `column op value` is true, else 0. Records whose `live` byte is 0 also
+        get 0; `live` None: all records are compared. `op`: 0 to 5 for = <> < <= > >=."""
 
     def match_null(self, length: Ints) -> bytes:
         """Returns per record 1 if its `length` is negative (the field is null or absent), else 0."""

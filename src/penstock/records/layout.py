@@ -21,9 +21,9 @@ BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 
 
 class BinaryColumn(NamedTuple):
-    """A nullable column of bytes in Arrow's layout: row r is data[offsets[r] : offsets[r + 1]].
+    """A nullable column of bytes in Arrow's layout: row r is data[offsets[i] : offsets[i + 1]], where i = offset + r.
 
-    `offset` is the index of row 0, as in a sliced Arrow array. If `validity` is None, there are no nulls.
+    `offset` is 0 unless the Arrow array is a slice. If `validity` is None, there are no nulls.
     """
 
     offsets: Buffer  # int32, one more than there are rows

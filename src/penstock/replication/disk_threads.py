@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COUNT: Final = 8
-"""Number of disk threads: more than cores, since the threads mostly wait. Each log runs one job at a time, and few
-jobs open, remove, close or compact logs, so that flushes of other logs always find a thread."""
+"""Number of disk threads. At most two jobs open logs, one removes logs and one compacts a log at the same time, so
+that the other threads stay free for fsyncs."""
 
 
 class DiskThreads:

@@ -40,8 +40,8 @@ class FetchLinks:
         self._followed: Final[dict[TopicIdPartition, _Followed]] = {}
 
     def apply(self, image: ClusterImage) -> set[int]:
-        """Updates the links; call it after `Partitions.apply`. Returns the leaders whose links have changed. A
-        partition is added only after it has applied the leader epoch of the image."""
+        """Updates which partitions are fetched from which leader; returns the affected leaders' node ids. Call it
+        after `Partitions.apply`: a replica fetches only after it has applied the leader epoch of `image`."""
         changed: set[int] = set()
         for tp in self._partitions.take_changed():
             before, now = self._followed.get(tp), self._to_follow(tp, image)

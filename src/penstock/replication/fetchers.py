@@ -85,7 +85,8 @@ class ReplicaFetchers:
             fetcher.wake()
 
     def wake(self, partition: Partition) -> None:
-        """Wakes the fetchers when a follower's log has become durable, so that the partition may be fetched again."""
+        """Wakes all fetchers; called when the records of the follower `partition` have become durable. A partition
+        is not fetched while it has records that are not durable."""
         for fetcher in self._fetchers.values():
             fetcher.wake()
 

@@ -47,7 +47,7 @@ class IsrMaintenance:
         self.grows = 0
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Shrinks and expands ISRs, and resigns leadership of offline logs, every TICK_S seconds until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             await self.tick()
@@ -62,7 +62,8 @@ class IsrMaintenance:
                 return
 
     def _check(self, partitions: Sequence[Partition]) -> bool:
-        """Starts due ISR changes and resignations. Returns False if too many transactions are in flight."""
+        """Starts transactions for due ISR changes, and to resign leadership of partitions whose logs are offline
+        here. Returns False, and starts nothing, if too many transactions are in flight."""
         if len(self._in_flight) >= IN_FLIGHT_MAX:
             return False
         now_ms = self._clock.steady_ms()
@@ -87,7 +88,8 @@ class IsrMaintenance:
         task.add_done_callback(self._in_flight.discard)
 
     def _to_resign(self, tp: TopicIdPartition) -> PartitionState | None:
-        """Returns the state of a partition whose log is offline, if another in-sync replica can lead; else None."""
+        """Returns the current state of a led partition whose log is offline, so that the caller resigns
+        leadership. None: no other replica is in the ISR, or leadership was already resigned in this state."""
         state = self._metadata.image.state(tp)
         if state is None or len(state.isr) == 1 or self._resigned.get(tp) == state.version:
             return None

@@ -54,7 +54,8 @@ class Intervals:
 
 
 class Maintenance:
-    """The maintenance task of all partitions; work that waits for the disk runs on threads."""
+    """Maintenance task for all logs on this broker: retention, compaction, checkpoints, fsync of closed segments,
+    and expiration of producer state. Compaction and fsyncs run on disk threads."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Maintenance:
         self._reserving: dict[Log, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Runs due maintenance (retention, compaction, checkpoints, fsync) every TICK_S seconds until cancelled."""
         intervals = self._intervals()
         self._retention_at_ms = self._clock.steady_ms() + min(intervals.first_retention_ms, intervals.retention_ms)
         while True:
@@ -117,8 +118,8 @@ class Maintenance:
                 await asyncio.sleep(0)
 
     def _detect_clock_change(self, steady_ms: int) -> tuple[int, int]:
-        """Returns the time, and by how many milliseconds the clock was set since the last tick (0 if it was not).
-        Producer state must not expire because the clock was set: retries would become duplicates."""
+        """Returns the wall-clock time, and by how much the wall clock was set since the last tick (0: it was not),
+        in ms. `steady_ms`: the current time by a clock that does not change when the wall clock is set."""
         now_ms = self._clock.now_ms()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
         by_ms = self._ahead_ms - before_ms

@@ -1,4 +1,4 @@
-"""A replica of a partition on this broker: its role as leader or follower, its companion log, and appends."""
+"""A replica of a partition: leader or follower role, appends, companion log (queue state or delayed messages)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -265,7 +265,7 @@ class Partition(ReplicaLog):
         raise NotLeaderOrFollower(f"{self.name} is led by another broker now")
 
     def _on_appended(self, log: Log) -> None:
-        """Marks appended records as durable; with `flush=group`, requests the flush that makes them durable."""
+        """Marks appended records as durable (`flush=os`), or requests their fsync (`flush=group`)."""
         if log.settings.flush is Flush.OS:
             self.mark_durable(log.end_offset)
         elif self.high_watermark < log.end_offset:

@@ -49,8 +49,8 @@ class Partitions:
         soon: Callable[[Callable[[], None]], object] | None = None,
         slice_size: int = SLICE,
     ) -> None:
-        """`run`: runs work that waits for the disk on threads. `soon`: schedules the next time slice after other
-        pending work; without it, `apply` runs all time slices itself."""
+        """`run`: runs jobs that wait for the disk; a broker passes DiskThreads.run. `soon`: schedules the next
+        time slice on the event loop; if None, `apply` runs all of them. `slice_size`: partitions per time slice."""
         self.node_id: Final = node_id
         self._clock = clock
         self._settings_of = settings_of
@@ -64,7 +64,7 @@ class Partitions:
         self.by_id: Final = self._led.by_id
         """The partitions that this broker leads, by topic id."""
         self.companions: Final = self._led.companions
-        """Companion logs of the led partitions, by companion id; only brokers fetch companion logs."""
+        """Companion logs (queue state or delayed messages) of led partitions, by `Topic.companion` and partition."""
         self.broker_epoch = NO_EPOCH
         """Broker epoch of the current registration. Leadership gained in an earlier registration does not count."""
         self.on_append: Callable[[Partition], None] | None = None
@@ -72,7 +72,7 @@ class Partitions:
         self.on_follow: Callable[[Topic, Partition], None] | None = None
         """Callback before a partition's role is applied: installs the filter that hides its delayed messages."""
         self.on_progress: Callable[[], None] | None = None
-        """Callback while time slices continue after `apply` has returned: replicas or leaders may have changed."""
+        """Callback for changes after `apply` has returned, every NOTIFY_STEPS time slices and after the last."""
         self.decompresses_batches = False
         """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
@@ -189,7 +189,7 @@ class Partitions:
         self._continue()
 
     def _continue(self) -> None:
-        """Runs a time slice outside of `apply`, after a job on a thread has ended."""
+        """Runs one time slice outside of `apply`: updates queued partitions to the metadata image."""
         if self._is_stepping or self._is_closing:
             return  # the running step continues the work
         self._steps += 1
@@ -257,7 +257,7 @@ class Partitions:
         )
 
     def _for_companion(self, settings: LogSettings) -> LogSettings:
-        """Returns `settings.for_companion()`, cached for successive partitions of one topic."""
+        """Returns a topic's settings for its companion logs (queue state or delays); caches the last result."""
         if self._companion_settings is None or self._companion_settings[0] is not settings:
             self._companion_settings = settings, settings.for_companion()
         return self._companion_settings[1]
@@ -267,8 +267,7 @@ class Partitions:
         self._continue()
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
-        """Creates the Partition of an opened log or companion log; deletes logs that are no longer wanted on this
-        broker."""
+        """Creates a Partition for each opened log of a replica; deletes logs that this broker must no longer have."""
         tp = replica.tp
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
@@ -314,7 +313,8 @@ class Partitions:
         return partition
 
     def _update_companion(self, topic: Topic, partition: Partition, state: PartitionState) -> bool:
-        """Opens the companion log `topic.companion`, and deletes another one. Returns False until it is open."""
+        """Requests that the companion log (queue state or delayed messages) with the id `topic.companion` is
+        opened; deletes one with another id. Returns False if the companion log is still to be opened."""
         companion = partition.companion
         if companion is not None and companion.topic_id != topic.companion:
             self._led.remove_companion(companion)
@@ -329,7 +329,7 @@ class Partitions:
         return False
 
     def _requeue(self, tp: TopicIdPartition) -> None:
-        """Queues a partition after a job changed its log: the metadata image may have changed since the job began."""
+        """Queues a partition that could not be updated to the metadata image while a job changed its log."""
         if not self._is_closing:
             self._pending.mark(tp.topic_id, [tp.partition])
             self._continue()

@@ -36,7 +36,7 @@ class PendingPartitions:
         return tp
 
     def settle(self, tp: TopicIdPartition) -> None:
-        """Ends the pending state of a partition, unless it was queued again: nothing is left to update for now."""
+        """Marks a partition as no longer pending: its update has ended or is postponed. No effect if queued again."""
         numbers = self._pending.get(tp.topic_id)
         if numbers is not None and tp not in self._queued:
             numbers.discard(tp.partition)

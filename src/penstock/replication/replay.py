@@ -110,7 +110,7 @@ class Replay:
         self._row = 0
 
     def resume(self) -> int:
-        """Applies more records of the current batch. Returns the number of records applied."""
+        """Applies up to RECORDS_AT_ONCE more records of the current batch. Returns their number; 0: none are left."""
         columns, start = self._columns, self._row
         if columns is None:
             return 0

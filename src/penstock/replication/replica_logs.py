@@ -58,7 +58,7 @@ class OpenedLog(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """The logs of one replica that are opened together: its own, its companion log, or both."""
+    """Logs of one replica to open together: its own, its companion log (queue state or delayed messages), or both."""
 
     tp: TopicIdPartition
     specs: Sequence[LogSpec]

@@ -43,8 +43,8 @@ FOLLOW_BYTES: Final = 64 << 10
 """Bytes that a standby state machine reads per time slice of the event loop; while loading, it reads LOAD_BYTES."""
 EFFECTS_AT_ONCE: Final = 32
 REPLIES_AT_ONCE: Final = 64
-"""Maximum number of replies sent at once when a decision is committed. Further replies are queued before its
-effects; EFFECTS_AT_ONCE items of the queue are handled per iteration of the event loop."""
+"""Maximum number of replies sent immediately when a decision is committed. The others are queued; each iteration
+of the event loop sends at most EFFECTS_AT_ONCE of them."""
 
 _PRODUCER_ERRORS: Final = frozenset(
     (
@@ -105,8 +105,9 @@ class StateRuntime:
 
     @property
     def now_ms(self) -> int:
-        """The state machine's time, in milliseconds: the steady clock plus `ahead_ms`. With `keeps_wall_time`, it
-        starts at the wall clock; when the wall clock is set, the owner shifts `ahead_ms` and all deadlines."""
+        """The state machine's time in ms: `Clock.steady_ms` (monotonic) plus `ahead_ms`. With
+        `machine.keeps_wall_time`, it is the wall-clock time, because broker/queues/clock_steps.py updates
+        `ahead_ms` when the wall clock is set."""
         return self._clock.steady_ms() + self.ahead_ms
 
     # -- loading and closing
@@ -228,7 +229,7 @@ class StateRuntime:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether appended records are committed immediately: no other replicas, and no wait for an fsync."""
+        """Whether `repeat` can be used: records are committed as soon as appended (no other replicas, no fsync)."""
         partition = self.partition
         return (
             self.is_loaded
@@ -239,7 +240,7 @@ class StateRuntime:
 
     def repeat(self, repeated: RepeatedDecision, values: Any) -> bool:
         """Fast path: persists and applies an earlier decision again with new `values`, such as the next offset
-        commit. Returns whether its records are committed. If not, call `submit`, which handles all cases."""
+        commit. Returns True if it is committed. False: nothing was persisted; call `submit` instead."""
         if not self.may_repeat:
             return False
         partition, now_ms = self.partition, self.now_ms
@@ -255,7 +256,8 @@ class StateRuntime:
         return partition.high_watermark > appended.last_offset
 
     def post(self, command: Any) -> None:
-        """Decides a command that needs no reply; ignores the command while the state machine is loading."""
+        """Passes a command that needs no reply to the state machine, and persists its decision. Does nothing while
+        the state machine is not loaded."""
         if self.is_loaded:
             self._carry_out(self.machine.decide(NO_TICKET, command, self.now_ms))
             self._arm()
@@ -316,8 +318,8 @@ class StateRuntime:
         self.partition.when_committed(end, forget)
 
     def _append_noop(self, decision: Decision) -> bool:
-        """Appends an empty record: its commit proves that this broker still leads. Returns whether it was
-        appended."""
+        """Appends an empty record for a decision without records. Its commit proves that this broker still leads;
+        the decision's replies wait for it. If the append fails, sends errors instead of replies and returns False."""
         now_ms = self.now_ms
         try:
             self.partition.append_own(build_pairs([(NOOP_KEY, None)], now_ms), now_ms)

@@ -105,8 +105,8 @@ class Call:
         return found
 
     def find(self, name: str, space: Namespace | None = None) -> Queue | None:
-        """Returns the queue of this name in a namespace (default: the caller's), or None. In an unsigned request,
-        `name` may also be a full name."""
+        """Returns the queue of this name in a namespace (account and region; default: the caller's), or None.
+        Without signatures, `name` may have the account id as prefix: `111122223333.jobs`."""
         space = space or self.space
         found = self.service.queue(space.full(name))
         if found is not None and (self.caller is None or space.has(found, self.endpoint.account)):
@@ -189,7 +189,8 @@ class Call:
         return own if is_missing else space
 
     def full_name_in_arn(self, arn: str) -> str | None:
-        """Returns the full name of the queue in an ARN, existing or not; None if `arn` is not a queue's ARN."""
+        """Returns the full name of the queue in an ARN: `111122223333.jobs`, or `jobs` in the default account. The
+        queue need not exist. None if `arn` is not a queue's ARN."""
         parts = parts_of_arn(arn)
         if parts is None:
             return None

@@ -20,7 +20,8 @@ UNCHECKED_BYTES: Final = 320 << 10
 _SMALL_BYTES: Final = 16 << 10
 """Size, in bytes, above which `_count_names`, not `bytes.count`, finds duplicate names in a body without escapes."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
-"""Limit of body size (bytes) times number of names; above it, `_count_names`, not `bytes.count`, finds duplicates."""
+"""Up to this product of body size (bytes) and number of parameters, one `bytes.count` per parameter finds
+duplicate parameters. Above it, `_count_names` finds them, which reads the body only once."""
 _BACKSLASH: Final = ord("\\")
 _LATIN1: Final = re2.Options()
 _LATIN1.encoding = re2.Options.Encoding.LATIN1

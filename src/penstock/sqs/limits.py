@@ -52,7 +52,7 @@ ACTIONS_PER_STATEMENT_MAX: Final = 7
 LABEL_CHARS_MAX: Final = 80
 """Maximum number of characters of a permission's label."""
 OTHER_BYTES_MAX: Final = 262_144
-"""Maximum bytes of a queue attribute that is stored as it is, such as KmsMasterKeyId. Penstock's own."""
+"""Maximum bytes of a queue attribute that is only stored and returned (KmsMasterKeyId). Penstock's own limit."""
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048

@@ -103,7 +103,7 @@ def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, st
 
 
 def too_long(queue: Queue, draft: MessageDraft, reason: str = "are invalid") -> SqsError | None:
-    """Returns the error for a message too large for its queue, else None. `reason`: a part of the error message."""
+    """Returns the error "One or more parameters {reason}. …" for a message too large for its queue, else None."""
     limit = queue.settings.message_bytes_max
     if draft.size <= limit:
         return None

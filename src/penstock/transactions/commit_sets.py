@@ -186,7 +186,8 @@ def _check_query_limit(queries: Queries, query: str) -> None:
 
 
 def _answer_repeated(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
-    """Answers a CommitSet of a committed batch or closed query. Aborts only open transactions in the request."""
+    """Answers a CommitSet request for a batch that is already committed (at most `last_batch_id`), or for a closed
+    Spark query. Commits nothing; aborts transactions of the request that are still open."""
     ongoing = [one.transactional_id for one in request.participants if _find_problem(draft, one) is None]
     is_same = request.batch_id == last_batch_id and all(_was_committed(draft, one) for one in request.participants)
     aborted = _abort(draft, ongoing, now_ms)

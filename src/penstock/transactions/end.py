@@ -76,10 +76,10 @@ def _end_with_new_epoch(
 
 
 def _is_retry(known: Transaction, claimed: ProducerKey) -> bool:
-    """Whether an EndTxn is for the last transaction, which has ended and given the producer a new epoch or id.
+    """Whether an EndTxn has the id and epoch of the last transaction, whose end gave the producer a new id or epoch.
 
-    Kafka compares epochs only. If a new producer has ended a transaction without raising its epoch (before version
-    2), Kafka takes an EndTxn of the previous, fenced producer for a retry.
+    Kafka only checks that the epoch is one below the current epoch. This is also true for a fenced producer, if its
+    successor has ended a transaction without raising the epoch (transaction version below 2).
     """
     if known.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) or claimed.epoch == NO_EPOCH:
         return False

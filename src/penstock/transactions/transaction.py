@@ -86,7 +86,8 @@ class Transaction(NamedTuple):
         )
 
     def joined(self, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> "Transaction":
-        """Returns the state Ongoing, begun now if it is new, with `partitions`. `version`: transaction version."""
+        """Returns the state Ongoing with `partitions` added. If no transaction is ongoing, a new one starts at
+        `now_ms`. `version`: the client's transaction version (KIP-890)."""
         return self._step(
             State.ONGOING,
             now_ms,

@@ -63,7 +63,8 @@ def compiled(term: Term) -> Node:
 
 
 def all_of(nodes: list[Node], *, top: bool = False) -> Node:
-    """Combines nodes with AND, cheap nodes first. `top`: later nodes skip UNKNOWN rows, which cannot become TRUE."""
+    """Combines nodes with AND, cheap nodes first. Later nodes skip FALSE rows. `top`: this AND is the root of the
+    expression, where an UNKNOWN row does not match either; later nodes skip UNKNOWN rows, too."""
     ordered = sorted(nodes, key=lambda node: node.is_costly)
     still = IS_TRUE if top else NOT_FALSE
     if len(ordered) == 1:
@@ -149,7 +150,8 @@ def _compare_texts(cells: Cells, op: Op, texts: tuple[bytes, ...]) -> Node:
 
 
 def _compare_flag(cells: Cells, op: Op, flags: set[bool]) -> Node:
-    """Compares a header (true or false) with one flag; `op` is EQ or NE. With two flags, TRUE for either."""
+    """Returns a node that compares a header with TRUE or FALSE (`op`: EQ or NE). With both flags, it is TRUE for
+    headers that are `true` or `false`, as in `IN (TRUE, FALSE)`. It is UNKNOWN for all other headers."""
     wanted = (op is Op.EQ) == (True in flags)
 
     def states(rows: Rows, live: Buffer | None) -> bytes:

@@ -67,7 +67,7 @@ def _bad(words: Words, word: Word, problem: str) -> BadExpression:
 
 
 class _Reader:
-    """Converts sqlglot's tree to a Term. Raises BadExpression if a field or value of the text would be lost."""
+    """Converts sqlglot's tree to a Term. Raises BadExpression if the Term lacks a field or value of the text."""
 
     def __init__(self, words: Words) -> None:
         from sqlglot import exp

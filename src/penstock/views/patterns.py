@@ -1,7 +1,7 @@
 """Compiles LIKE patterns for views; matching always takes linear time. Pure.
 
-Most patterns are texts that must follow each other, which the compiled kernel finds. A pattern with `_` becomes a
-regular expression for RE2, which does not backtrack.
+For headers and keys, a pattern without `_` is split at `%` into literal texts, which the compiled loops of
+records/kernel.py find in order. Other patterns become regular expressions for RE2, which does not backtrack.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Pieces:
 
 
 def _split(pattern: str, escape: str) -> list[tuple[str, str]]:
-    """Splits a pattern into literal text ("text", the text), any text ("%") and single characters ("_")."""
+    """Splits a LIKE pattern into (kind, text) pairs: ("text", literal text), ("%", "%") and ("_", "_")."""
     parts: list[tuple[str, str]] = []
     at = 0
     while at < len(pattern):
@@ -39,7 +39,7 @@ def _split(pattern: str, escape: str) -> list[tuple[str, str]]:
 
 
 def pieces_of(pattern: str, escape: str) -> Pieces | None:
-    """Returns the literal texts of a pattern; None if the pattern contains `_`."""
+    """Returns the literal texts between the `%` of a LIKE pattern; None if `_` occurs without `escape` before it."""
     parts = _split(pattern, escape)
     if any(kind == "_" for kind, _ in parts):
         return None

@@ -45,7 +45,7 @@ class Predicate:
         return self._costly is not None
 
     def matching(self, columns: Columns, partition: int, first_row: int = 0) -> "Matching":
-        """Returns a Matching for the records from `first_row` on, which is not evaluated yet."""
+        """Returns an evaluation of the records from `first_row` on, which runs when the caller iterates over it."""
         return Matching(self, Rows(columns, partition), first_row)
 
 

@@ -112,8 +112,8 @@ class _EncoderWriter(SourceWriter):
             self.emit(f"n = {size}")
 
     def length(self, code: str, and_then: str = "") -> None:
-        """Writes code that appends one bytes object: the fields in `run`, the length `n`, and `and_then`, such as
-        " + v". `code`: struct code of the length; flexible versions use a varint instead."""
+        """Writes code that appends one bytes object: the fields pending in `self.run`, the length (variable `n` of
+        the generated code) and the source `and_then`, such as " + v". `code`: struct code of `n`, if not a varint."""
         run, self.run = self.run, []
         if not self.flexible:
             self.emit(f"add({self.packed([*run, (code, 'n')])}{and_then})")

@@ -158,6 +158,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
         """Publishes messages and waits until all are acknowledged. Each message is a plain value or an Outgoing.
+        delivery: the guarantee, as in Connection.publish; None: that of the connection, by default exactly-once.
 
         await mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """

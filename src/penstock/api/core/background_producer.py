@@ -118,7 +118,8 @@ class BackgroundProducer:
         self._thread.start()
 
     def send(self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
-        """Sends a message; the polling thread calls `on_complete` later. Raises BufferError if it would block."""
+        """Sends a message without waiting. The polling thread completes the returned report later, and then calls
+        `on_complete` with it. Raises BufferError if sending would block, as when the buffer is full."""
         if message.is_delayed and not self._delay_topics.is_known(message.topic):
             raise BufferError("delayed.messages of the topic must be looked up first")
         report = DeliveryReport(self, message.topic, on_complete)

@@ -146,7 +146,8 @@ class HandledFilter:
 def create_handled_filter(
     id_of: IdempotentBy | None, store: HandledStore | str | os.PathLike[str] | None, group: str | None
 ) -> HandledFilter | None:
-    """Returns the filter for idempotent_by= and store=; None if neither is given."""
+    """Returns a filter that finds handled messages by `id_of`. None if `id_of` is None; `store` must then be None.
+    `store`: where handled ids are stored; None: in a file of consumer group `group`, or in memory without a group."""
     if id_of is None:
         if store is not None:
             raise InvalidArgument("store= needs idempotent_by=, which returns the id of a message; give both")

@@ -77,7 +77,7 @@ class MessageBuffer(Generic[Commits]):
     def begin(
         self, consumer: SubscriptionConsumer, commits: Commits, on_close: Callable[[], None] = lambda: None
     ) -> None:
-        """Sets the consumer (whose creation may call `on_assigned`) and commit policy. `close` calls `on_close`."""
+        """Sets the consumer and the commit policy; call it before the first `take`. `close` calls `on_close`."""
         self._consumer = consumer
         self.commits = commits
         self._on_close = on_close
@@ -122,7 +122,8 @@ class MessageBuffer(Generic[Commits]):
         )
 
     def _deliver(self, message: Message, taken: list[Message]) -> bool:
-        """Adds a message to `taken` or skips it. Returns False if one with the same idempotent_by id is in flight."""
+        """Adds a message to `taken`; skips it if its tag is not wanted or its idempotent_by id is marked as
+        handled. Returns False, and keeps it in the buffer, while a message with the same id is in flight."""
         position = message._position
         assert position is not None
         if not self._is_wanted(message):

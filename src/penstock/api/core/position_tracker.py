@@ -63,7 +63,7 @@ class PartitionPosition:
         return None if mark == (self._committed if even_if_requested else self._requested) else mark
 
     def mark_requested(self) -> None:
-        """Marks the commit of the watermark as in flight."""
+        """Marks the commit of `watermark`, the offset before which all messages are finished, as in flight."""
         self._requested = self.watermark
 
     def record_commit(self, offset: int, is_committed: bool) -> None:

@@ -282,7 +282,7 @@ class QueueWorker:
             log.warning("job_not_released queue=%s reason=%r", self.calls.name, str(failure))
 
     async def done(self, receipt: str) -> bool:
-        """Deletes the message. Returns False if it is too late: its visibility timeout has expired (JobLost)."""
+        """Deletes the message. If `delete` raises JobLost (visibility timeout expired), logs it and returns False."""
         try:
             await self.delete(receipt)
         except JobLost as error:

@@ -80,6 +80,8 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         for message in mq.subscribe(re.compile("orders-.*"), from_=datetime(2026, 1, 31, tzinfo=UTC)):
             print(message)  # alone: everything since then, and nothing is committed
 
+        delivery: at-most-once commits offsets before delivery; at-least-once after processing, every commit_every_s
+        seconds; exactly-once is at-least-once with idempotent_by. None: as given to connect(), else at-least-once.
         from_: where to start if the group has no committed offset, or there is no group.
         tags: only messages with one of these tags.
         where: only messages that match this condition, evaluated by the broker through a view (docs/views.md).
@@ -160,15 +162,16 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Count:
-        """Reads, transforms and publishes messages until Ctrl-C, `limit` or `idle_timeout_s`. Returns the number
-        read.
+        """Reads, transforms and publishes messages, until Ctrl-C or a limit. Returns the number of messages read.
 
         mq.process("orders", "invoices", group="billing", transform=lambda message: invoice(message.json()))
         mq.process("orders", lambda message: f"orders-{message.tag}", group="split", transform=lambda m: m.value)
 
         transform returns a value, an Outgoing, a list of these, or None for no result; a result without a key gets
-        the key of the message. An exception ends the call, and the next call receives the message again. With
-        asyncio: `await`, and transform may be a coroutine function.
+        the key of the message. An exception ends the call; except with at-most-once, the next call receives the
+        message again. With asyncio: `await`, and transform may be a coroutine function. The other options are those
+        of subscribe() and exactly_once(). Unless `delivery` is exactly-once, there are no transactions: batch is the
+        maximum number of messages transformed before their results are published.
         """
         promised = delivery_of(delivery, self._settings, Delivery.EXACTLY_ONCE)
         if promised is Delivery.EXACTLY_ONCE:

@@ -157,6 +157,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         delivery: DeliveryName | None = None,
     ) -> Iterator[Published]:
         """Publishes messages as you iterate, at most `max_in_flight` unacknowledged; yields a Published for each.
+        delivery: the guarantee, as in `publish`; None: that of the connection, by default exactly-once.
 
         for place in mq.publish_stream("lines", open("huge.txt")):
             ...

@@ -1,1 +1,1 @@
-"""Delayed messages on the broker: copied once committed, hidden until due, then delivered."""
+"""Delayed messages on the broker: hidden from consumers, copied to a companion log, and delivered when due."""

@@ -185,7 +185,7 @@ class DelayPartition:
     # -- copying
 
     def _copy(self) -> None:
-        """Copies all committed delayed messages not copied yet, READ_BYTES at a time; then waits for new records."""
+        """Copies committed delayed messages from the partition's log to its companion log, now and as they arrive."""
         if self._ticket is None:
             self._ticket = self.partition.watch(self._on_growth)
         try:
@@ -298,10 +298,9 @@ class DelayPartition:
         self._pause(RETRY_MS)
 
     def _on_delivered(self, done: Sequence[Entry], base: int, end: int) -> None:
-        """Records `done` as delivered once the delivered messages are committed.
-
-        If failover loses that record, the next leader finds the delivered messages in the topic.
-        """
+        """Called when the messages of `done`, appended to the topic at offsets `base` to `end` (exclusive), are
+        committed. Records in the companion log that they are delivered. If failover loses this record, the next
+        leader finds the messages in the topic."""
         if not self._is_leader or not self.partition.has_committed(end):
             return
         now_ms = self._clock.now_ms()

@@ -27,7 +27,7 @@ _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
 class VisibilityFilter:
-    """Hides a replica's delayed records from consumers. `machine_of`: its delay state machine; None if not loaded."""
+    """Hides a replica's delayed records from consumers. `machine_of` returns their state, or None if not loaded."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ class FastPath:
         self.bytes_out = 0
 
     def take_counts(self, seconds: float) -> tuple[int, float, int, int]:
-        """Returns (request count, `seconds` unchanged, bytes in, bytes out) and resets the counters to zero."""
+        """Returns (count, `seconds`, bytes in, bytes out) and resets the counters. `seconds`: latency per request."""
         taken = self.count, seconds, self.bytes_in, self.bytes_out
         self.count = self.bytes_in = self.bytes_out = 0
         return taken

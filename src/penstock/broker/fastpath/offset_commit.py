@@ -31,7 +31,7 @@ from penstock.wire.templates import make_template
 VERSIONS: Final = range(6, 11)
 """OffsetCommit versions that the fast path handles: those with leader epochs."""
 TEMPLATES_MAX: Final = 16
-"""Maximum number of templates per connection; when it is reached, all templates are dropped."""
+"""Maximum number of OffsetCommit requests that one fast path remembers; all are forgotten when it is reached."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
 
 
@@ -78,7 +78,7 @@ class OffsetCommitFastPath(FastPath):
         return length + 4
 
     def learn(self, frame: memoryview, request: OffsetCommitRequest, broker: Broker) -> None:
-        """Makes a template for a decoded commit once it has arrived twice, because many commits arrive only once."""
+        """If a commit repeats the last one, with any offsets, stores it so that `handle` need not decode it again."""
         fixed_part = _fixed_part(request)
         if fixed_part != self._last:
             self._last = fixed_part

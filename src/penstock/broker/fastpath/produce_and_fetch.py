@@ -63,7 +63,8 @@ class _ResponseTemplate(NamedTuple):
 
 
 def _response_template(response: Any, version: int, cut: int) -> _ResponseTemplate:
-    """Encodes `response`, with placeholders for three numbers, as a template; omits its last `cut` bytes."""
+    """Encodes `response` as a template. Its three adjacent fields with value _PLACEHOLDER are filled in per
+    request. The last `cut` bytes are left out: in a Fetch response, they depend on the records."""
     raw = b"".join(response_frame(response, version, 0))
     at = raw.index(_PLACEHOLDERS)
     before, after = raw[8:at], raw[at + len(_PLACEHOLDERS) : len(raw) - cut]
@@ -268,7 +269,7 @@ AnyFastPath = ProduceFastPath | FetchFastPath | OffsetCommitFastPath
 
 
 def learn(fast_paths: dict[int, AnyFastPath], frame: memoryview, request: Any, broker: Broker) -> None:
-    """Passes a request that was answered at once to the fast path of its API and version, if there is one.
+    """Lets the fast path for the request's API version, if any, learn to answer similar requests without decoding.
 
     The keys of `fast_paths` are API key and version as one four-byte number, as in the request header.
     """

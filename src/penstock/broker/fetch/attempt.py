@@ -71,7 +71,7 @@ class FetchAttempt:
         return self.broker.replica(*key) if reader is None else self.broker.replica("", reader.topic_id, key[2])
 
     def read(self, blocking: bool = False) -> None:
-        """Reads all requested partitions anew. Unless `blocking`, reads that would wait for the disk go to `cold`."""
+        """Reads all partitions anew. Unless `blocking`, adds a ColdRead to `cold` instead of waiting for the disk."""
         run_steps(self._read_steps(blocking))
 
     async def read_sliced(self, blocking: bool = False) -> None:

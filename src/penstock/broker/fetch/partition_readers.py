@@ -15,7 +15,7 @@ class PartitionReader(Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """Size, in bytes, of the matching records; control batches sent for skipped offsets do not count."""
+        """Size, in bytes, of records found that match the view; control batches for skipped offsets do not count."""
 
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: moves no replicas, as a broker has only one log directory."""
+"""AlterReplicaLogDirs: moves nothing; succeeds only for replicas that are already in the given log directory."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

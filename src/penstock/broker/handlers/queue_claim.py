@@ -116,7 +116,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
 
 
 def _terms(request: QueueClaimRequest, broker: Broker) -> ClaimSettings:
-    """Returns the delivery settings of the queue; the defaults, without a delay, if `group` is a share group."""
+    """Returns delivery settings: those of queue `request.group`, or the defaults without delay for a share group."""
     queue = find_queue(broker.image, request.group)
     if queue is None or queue.topic_id != request.topic_id:
         return ClaimSettings(request.group)

@@ -32,7 +32,7 @@ class ProduceOrder:
             del self._waiting[transactional_id]
 
     def _start(self, start: Callable[[], None]) -> None:
-        """Calls `start`, which starts a request; during another such call, only after it, to avoid recursion."""
+        """Calls `start`, which starts a request. A nested call waits until the outer call returns: no recursion."""
         self._ready.append(start)
         if self._is_starting:
             return

@@ -136,7 +136,8 @@ class Claimer:
 async def acknowledge(
     partition: QueuePartition, terms: ClaimSettings, holder: str, ranges: Sequence[Range], ack_type: AckType
 ) -> FinishedClaims:
-    """Finishes or releases (`ack_type`) each range whose unfinished messages `holder` holds. Safe to repeat."""
+    """Finishes or releases (`ack_type`) each range. A range with an unfinished message that `holder` does not hold
+    is unchanged and returned in `lost`; messages of all other ranges count in `finished`. Safe to repeat."""
     finished = 0
     lost: list[Range] = []
     for at in range(0, len(ranges), ITEMS_MAX):

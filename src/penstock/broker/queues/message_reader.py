@@ -134,7 +134,7 @@ class LazyBatch:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
     def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
-        """Appends the messages in these rows to `found` as due at once, without groups. Returns False: no delays."""
+        """Like `append_rows` with delay_ms=None and no message groups, but avoids decoding. Always returns False."""
         if not self._is_plain:
             return self.append_rows(rows, found, None, False)
         if rows:
@@ -348,8 +348,8 @@ class MessageLookup:
         self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset, with its first `headers_max` headers; None if it was removed. Raises
-        ColdRead, or OffsetNotAvailable at or above the last stable offset (if not `stable`, the high watermark)."""
+        """Returns the message at an offset, with up to `headers_max` headers; None if removed. Raises ColdRead if
+        a thread must read it; OffsetNotAvailable from the last stable offset (not `stable`: high watermark) on."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 

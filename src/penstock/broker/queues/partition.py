@@ -66,7 +66,7 @@ class Waiter:
         self.take = take
         self.is_open = True
         self.is_busy = False
-        """Whether a partition is acquiring messages for this receiver; until it is done, other partitions skip it."""
+        """Whether a partition is acquiring messages for this receiver, which other partitions then skip."""
         self.missed: list[Callable[[], None]] = []
         """Callbacks of partitions that skipped this receiver as busy; called if the receiver got no messages."""
 

@@ -298,7 +298,8 @@ def _rotate(numbers: list[int], turn: int) -> list[int]:
 async def _by_partition(
     numbers: Sequence[int], work: Callable[[int, Sequence[int]], Coroutine[Any, Any, list[T]]]
 ) -> list[T]:
-    """Calls `work(partition, indexes)` for each partition in `numbers`; returns results in the order of `numbers`."""
+    """`numbers` has the partition of each item. Calls `work(partition, indexes)` once per partition, with the
+    indexes of its items in `numbers`. Returns the results of all items, in the order of `numbers`."""
     if numbers and numbers.count(numbers[0]) == len(numbers):  # no task is needed
         return await work(numbers[0], range(len(numbers)))
     rows_of: dict[int, list[int]] = {}

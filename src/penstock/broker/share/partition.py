@@ -68,7 +68,7 @@ class SharePartition(NamedTuple):
 
     def initialize_group(self, group_id: str, now_ms: int) -> None:
         """Sets the start offset of a new share group from its `share.auto.offset.reset`; does nothing if the group
-        has a start offset. Raises ColdRead or OffsetNotAvailable."""
+        has a start offset. Raises OffsetNotAvailable while a new leader's high watermark is not current."""
         delivery = self.delivery
         if delivery is None or delivery.machine.group(group_id) is not None:
             return

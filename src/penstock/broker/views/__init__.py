@@ -1,1 +1,1 @@
-"""Filtered views on the broker: created like topics, scanned by Fetch, dropped when idle."""
+"""Filtered views on the broker: created like topics, read by Fetch, and deleted if not read for their idle period."""

@@ -127,7 +127,8 @@ class Arenas:
     async def decompressed(
         self, data: memoryview, found: Sequence[FoundBatch], body_max: int
     ) -> AsyncIterator[Decompression]:
-        """Decompresses at least the first batch of `found`. Bodies are valid until the `async with` block ends."""
+        """Decompresses the first batches of `found`: as many as fit into the free arenas, at least one. Bodies are
+        valid until the `async with` block ends. `body_max`: maximum size of a body, in bytes."""
         decompression = Decompression(data, found, body_max)
         compressed = sum(each.is_compressed for each in found)
         if not compressed:

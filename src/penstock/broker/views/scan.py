@@ -59,7 +59,7 @@ class Scan:
 
     @property
     def records(self) -> bytes:
-        """The records to send: the matching records, and a marker for the offsets skipped after the last match."""
+        """The matching records, then a control batch that moves consumers past later offsets without a match."""
         return self._selection.answer().records
 
     async def scan_next(self, partition: Partition, limit_bytes: int) -> None:
@@ -144,10 +144,8 @@ class Scan:
             await self._slices.next()
 
     def _columns(self, batch: memoryview, header: BatchHeader, body: Body) -> Columns | None:
-        """Returns the columns of a batch; None if the producer sent it undecodable, which Produce does not check.
-
-        Raises CorruptMessage if the batch was damaged later: re-encoding it would make it look valid.
-        """
+        """Returns the records as columns; None if they cannot be decoded (Produce may accept such a batch). Raises
+        CorruptMessage if the CRC is wrong, because the re-encoded batch would have a valid CRC."""
         check_batch(batch, 0, header)
         if isinstance(body, PenstockError):
             return None

@@ -147,5 +147,6 @@ class ViewService:
 
 
 def _plan_drop_idle(image: ClusterImage, seen: View) -> list[Op]:
-    """Returns the metadata operations that drop the view `seen`; none if it has changed or was used since then."""
+    """Returns the store operations that drop the idle view `seen`; empty if the view in `image` is not equal to
+    `seen`, because it was used, changed or dropped in the meantime."""
     return plan_drop(image, seen.view_id) if image.views.get(seen.view_id) == seen else []

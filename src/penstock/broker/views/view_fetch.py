@@ -75,7 +75,8 @@ class ViewReader:
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
     ) -> VisibleRecords:
-        """Returns the records matched so far. If the scan failed before any record matched, raises its error."""
+        """Returns the records of the scan so far; if no batch was scanned, raises the scan's error, if any. Only
+        `partition` is used: the other parameters have no effect, because the scan has read the log."""
         records, mark, visibility = self.scan.records, partition.high_watermark, partition.visibility
         if self.error is not None and not records:
             raise self.error

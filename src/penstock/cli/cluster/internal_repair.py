@@ -37,7 +37,8 @@ Report = Callable[[str, str, dict[str, object]], None]
 
 
 class Repair:
-    """Repairs one internal topic. `wait_s`: maximum wait, in seconds, until open transactions have ended."""
+    """Repairs one internal topic: corrects its settings, adds missing partitions, and moves each key to the
+    partition that it hashes to. `wait_s`: maximum wait, in seconds, until open transactions have ended."""
 
     def __init__(self, client: KafkaClient, found: Diagnosis, report: Report, wait_s: float) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: lists, describes, validates and runs Spark pipelines, and forgets streaming queries."""
+"""`penstock pipeline`: lists, describes, validates and runs Spark pipelines; deletes a query's state on brokers."""
 
 import sys
 import tempfile

@@ -96,7 +96,7 @@ async def _latest_task(sqs: SqsClient, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that updates a progress bar on standard error; a no-op if standard error is no terminal."""
+    """Yields a function that updates a progress bar on stderr; a no-op unless `is_wanted` and stderr is a TTY."""
     if not is_wanted or not sys.stderr.isatty():
         yield lambda moved, total: None
         return

@@ -17,7 +17,7 @@ STRICT: Final = "strict_config"
 
 
 class Key(NamedTuple):
-    """How the value of a penstock.toml key (or of the option of the same name) is parsed, and what is expected."""
+    """A penstock.toml key or option: the parser of its value, and a description of valid values for errors."""
 
     read: Callable[[Any], Any]
     """Function that returns the parsed value, or raises ValueError if the value is invalid."""

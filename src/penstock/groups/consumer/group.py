@@ -166,7 +166,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
     def replace_static_member(self, draft: Draft[ConsumerState], static_member: Member, member_id: str) -> Member:
-        """Gives a static member that has rejoined its new member id; returns the member, with the same partitions."""
+        """Gives a rejoined static member the new id `member_id`; returns the member, which keeps its partitions."""
         target = draft.state.targets.get(static_member.member_id, frozenset())
         successor = static_member._replace(member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
         draft.put(
@@ -196,7 +196,8 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
     def _update_member(
         self, draft: Draft[ConsumerState], before: Member, member: Member, resubscribed: bool, now_ms: int
     ) -> None:
-        """Adds the member's metadata to `draft`, and a new group epoch and target assignment if needed."""
+        """Adds `member`, the new version of `before`, to `draft`. Updates group epoch and target assignment if the
+        member is new or `resubscribed` (changed its subscription), or if the group's assignor or topics change."""
         state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
         bump_epoch = is_new or resubscribed
@@ -267,7 +268,8 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         return (self.records.to_record(self.records.current_assignment(away)),)
 
     def _after_removal(self, draft: Draft[ConsumerState], now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns records that remove members or, if only classic ones are left, downgrade the group (KIP-848)."""
+        """Returns the records to persist after members were removed from `draft`. They replace the group with a
+        classic group (KIP-848) if all remaining members use the classic protocol and a downgrade is allowed."""
         if may_become_classic(draft.state, self.settings):
             return self.downgrade(draft.state, is_stable=False, now_ms=now_ms)
         return super()._after_removal(draft, now_ms)

@@ -66,7 +66,7 @@ class ModernMember(Protocol):
         """Returns the record value for the member's current assignment."""
 
     def with_metadata_record(self, value: Any) -> Self:
-        """Returns the member with the metadata of a record value."""
+        """Returns a copy of this member with the metadata in `value`, the value of a member metadata record."""
 
     def with_assignment_record(self, value: Any) -> Self:
         """Returns the member with the current assignment of a record value."""

@@ -75,7 +75,7 @@ class GroupRecords(ABC, Generic[M, P]):
         return state_record(kind, key, None if value is None else self.encode(kind, value), parsed=value)
 
     def encode(self, kind: int, value: Any) -> Any:
-        """Returns the record value for an in-memory value, such as a member."""
+        """Converts an in-memory object, such as a member, to the value message of a record of this `kind`."""
         if kind == self.member_kind:
             return value.metadata_record()
         if kind == self.current_kind:

@@ -18,9 +18,10 @@ PARTITIONS_AT_ONCE: Final = 2000
 SHORT_INTERVAL_MS: Final = 200
 """Heartbeat interval of members, in milliseconds, while the group's target is being computed."""
 PAUSE_MS: Final = 1
-"""Pause, in milliseconds, between two time slices. If writes seem to fail, the pause is RETRY_MS."""
+"""Pause, in ms, between two time slices of the computation of a target assignment; see also ROUNDS_AT_ONCE."""
 ROUNDS_AT_ONCE: Final = 3
-"""If so many rounds (see TargetComputation) do not suffice, writes probably fail: the pause then becomes RETRY_MS."""
+"""Number of rounds (see TargetComputation) with pauses of PAUSE_MS. Before each further round, the pause is
+RETRY_MS, since writes probably fail."""
 
 
 Assignments = dict[str, frozenset[P]]
@@ -59,7 +60,7 @@ class TargetComputation(Generic[P]):
         """Ids of static members at the start of the computation, by instance id; a member may have another id now."""
         self._is_widening = False
         self._round: tuple[str, ...] = ()
-        """Ids of all members at the start of the current round over the members; see TargetComputation."""
+        """Ids of all members when the current round (a pass over all members that persists targets) began."""
         self._left: Iterator[str] = iter(())
         self._is_clean = True
         """False if the current round found a target to write: another round must follow, see TargetComputation."""
@@ -90,7 +91,7 @@ class TargetComputation(Generic[P]):
         self._rounds += 1
 
     def _persist(self, assignments: Assignments[P], state: ModernState[Any, P], now_ms: int) -> SliceResult:
-        """Returns changes that persist targets of some members, or the target epoch if all targets are persisted."""
+        """Returns the next changes to persist: targets of members or, once all are persisted, the target epoch."""
         changes: list[Change] = []
         count = 0
         for member_id in self._left:

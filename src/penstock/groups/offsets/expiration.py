@@ -22,7 +22,8 @@ class ExpirationPass:
         self._coordinator = coordinator
         self._left = list(coordinator.groups)
         self._counts: dict[str, int] = {}
-        """Offset count of each group to examine again, by group id. An unchanged count means that writes fail."""
+        """Number of offsets that a group had when it was last examined, by group id, if it needs several time
+        slices. If the number is the same in the next slice, writes fail, and the group is not examined again."""
 
     @property
     def is_over(self) -> bool:

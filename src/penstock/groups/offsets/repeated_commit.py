@@ -55,7 +55,8 @@ class RepeatedCommit:
 
     @classmethod
     def of(cls, coordinator: GroupCoordinator, command: ClientRequest, now_ms: int) -> "RepeatedCommit | None":
-        """Returns the RepeatedCommit for a request; None if the commit is not allowed now or cannot be cached."""
+        """Returns an object that handles further OffsetCommits which differ from this one only in offsets and
+        leader epochs. Returns None if the commit is not allowed now, or if the fast path does not support it."""
         request: OffsetCommitRequest = command.body
         parts = []
         start = 0

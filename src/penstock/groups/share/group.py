@@ -48,7 +48,8 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         super().__init__(group_id, coordinator)
         self.removal: Final = DeliveryStateRemoval(group_id, self.state, self.records)
         self._resolved_with: tuple[ClusterImage | None, DeliveryTopics, int] = (None, NO_TOPICS, 0)
-        """Metadata image and delivery topics used to resolve subscriptions, and the resulting group epoch."""
+        """The metadata image and the topics with delivery state when subscriptions were last resolved to topics,
+        and the resulting group epoch."""
 
     # -- queries
 

@@ -173,7 +173,7 @@ class _Sticky:
                 heappush(heap, entry)
 
     def _give(self, member: _Member, role: Role, state: State) -> int:
-        """Assigns the task with this role and state to a member; returns the member's new number of tasks."""
+        """Assigns the task of a `role` and `state` (subtopology id, partition); returns the member's task count."""
         member.tasks.append(Task(role, *state))
         member.process.states.add(state)
         self._total.filled(member.load)

@@ -130,8 +130,9 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _update_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
-        """Adds the topology `given` to `draft` unless the group has it; returns whether it was added. If the group
-        has members (not `is_first`) and a topology, ignores an older one and raises InvalidRequest otherwise."""
+        """Adds the topology `given` to `draft` and returns True. Returns False if the group already has this
+        topology. If the group has members (not `is_first`) and another topology, returns False if `given` has a
+        lower topology epoch, else raises InvalidRequest."""
         known, wanted, to_record = (
             self.state.topology,
             self.records.topology(topology_record(given)),

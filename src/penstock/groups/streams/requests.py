@@ -27,7 +27,7 @@ TOPICS_MAX: Final = 2000
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raises InvalidRequest if fields are inconsistent or unsupported, and StreamsInvalidTopology."""
+    """Raises InvalidRequest for inconsistent or unsupported fields, StreamsInvalidTopology for a bad topology."""
     check_not_blank({"member id": request.member_id, "group id": request.group_id})
     check_not_blank({"rack id": request.rack_id, "process id": request.process_id})
     for what, given in (

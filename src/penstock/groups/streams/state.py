@@ -37,9 +37,9 @@ class StreamsState(ModernState[StreamsMember, Task]):
         return frozenset(self.readers if self.members else ())
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
-        """Returns whether a member may get a task now: no other member of its process holds the task in any role
-        and, if `task` is active, no other member at all holds it as active. In the target epoch, the member itself
-        must not hold it in the other role; in an older epoch, it first gives up tasks outside its target."""
+        """Returns whether `member` may get `task` now. No other member of its process may hold the task in any
+        role. If `task` is active, no other member of the group may hold it as active. If `member` is already in
+        the target epoch, it must not hold the task in the other role (active or standby)."""
         keeps_tasks = member.epoch == self.target_epoch
         for role in Role:
             for member_id in self.holders.get(task.as_role(role), ()):

@@ -166,7 +166,8 @@ class _PartitionCounts:
         return tuple(missing[name] for name in sorted(missing))
 
     def _repartition_counts(self) -> dict[str, int]:
-        """Returns partition counts of repartition topics: configured, or derived from the writer's source topics."""
+        """Returns the partition count of each repartition topic: the count in the topology or, if that is 0, the
+        largest count of the source topics of the subtopology that writes to it."""
         fixed = {
             topic.name: topic.partitions
             for one in self._topology.subtopologies

@@ -88,7 +88,7 @@ class Archive:
 
 
 def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Returns the rows that are not archived yet: Spark repeats batches after a crash or a lost checkpoint."""
+    """Returns the rows not archived yet: at or after the end offset of the partition's archived records (`ends`)."""
     from pyspark.sql import functions as fn
 
     if not ends:
@@ -123,7 +123,8 @@ def _fields(options: ArchiveOptions, run: Run) -> "StructType | None":
 
 
 def starting(topics_read: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, int]) -> str:
-    """Returns `startingOffsets` (JSON) for a query without a checkpoint: the archived ends, or earliest."""
+    """Returns `startingOffsets` for a query without a checkpoint. Each partition starts at its offset in `ends`,
+    the end of its archived records; a partition that is missing in `ends` starts at the earliest offset."""
     found = {
         topic.name: {
             str(number): ends.get(TopicPartition(topic.name, number), EARLIEST) for number in topic.partitions

@@ -48,7 +48,8 @@ class Fingerprint(NamedTuple):
 
 
 def join_fingerprints(parts: Sequence[Fingerprint]) -> Fingerprint:
-    """Joins the fingerprints of consecutive parts of one partition. In each part, message positions count from 0.
+    """Returns the fingerprint of a partition, from those of its parts. Parts weight hashes by position in the part,
+    the result by position in the partition. In the example, hash 5 has position 0, and hash 7 has position 1.
 
     >>> join_fingerprints([Fingerprint(1, 5, 5, 0, 0, 0, 0), Fingerprint(1, 7, 7, 0, 0, 1, 1)]).order_high
     7
@@ -88,7 +89,8 @@ def identity_columns(*, with_offset: bool) -> "list[Column]":
 
 
 def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
-    """Returns the fingerprint of each partition. To compare order, each task must read one partition in order."""
+    """Returns the fingerprint (message count and hash sums) of each partition, by partition number. To cover the
+    order, each Spark task of `frame` must have rows of only one partition, in offset order."""
     from pyspark.sql import functions as fn
 
     high = fn.pmod(fn.shiftrightunsigned("id", 32), fn.lit(PRIME))
@@ -137,7 +139,8 @@ def _buckets(frame: "DataFrame") -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """The numbers of missing, doubled and unknown messages, with examples."""
+    """The differences between expected and actual messages. `missing`: number of expected messages not found;
+    `doubled`: of surplus copies of expected messages; `unknown`: of messages that were not expected."""
 
     missing: int = 0
     doubled: int = 0

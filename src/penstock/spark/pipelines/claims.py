@@ -1,8 +1,8 @@
 """Claims dead letters for a redrive, so that each is sent back exactly once even if the driver dies.
 
-Each redrive round claims messages under its unique name, which is also the query id of its transactional write. So
-the claims of a dead driver name its query. Closing that query tells whether the messages were sent: if so, they are
-deleted, else released. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
+Each redrive round claims messages under a unique name, and sends them in one transactional write with this name as
+query id. If the driver dies, the next one finds the name in the claims and fences the write. If it was committed, the
+messages are deleted, else released. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
 """
 
 import uuid

@@ -213,10 +213,9 @@ def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
 
 
 def _message_headers(are_fixed: bool) -> str:
-    """Returns an SQL expression for the headers of a redriven message, as brokers write them in a redrive.
-
-    The message keeps its id and sent time; its receive count is reset. `are_fixed`: the attributes are replaced, too.
-    """
+    """Returns an SQL expression for the headers of a redriven message. The message keeps its id and sent time; its
+    receive count is reset. `are_fixed`: the message attributes are those that the redrive option `fix` computes;
+    otherwise they are the original ones."""
     gone = ", ".join(f"'{name}'" for name in (SOURCE_ARN, RECEIVE_COUNT, DELAY_MS))
     kept = f"filter(_headers, h -> h.key NOT IN ({gone}) AND NOT startswith(h.key, '{DLQ_PREFIX}'))"
     if are_fixed:
@@ -227,8 +226,8 @@ def _message_headers(are_fixed: bool) -> str:
 
 
 def _replace_attributes(kept: str) -> str:
-    """Returns an SQL expression for headers whose user attributes are those of the option `fix`. `kept`: the SQL
-    expression for the headers before the fix. Attributes that the fix does not change keep their bytes."""
+    """Returns an SQL expression for headers with the message attributes that the redrive option `fix` computes.
+    `kept`: SQL expression for the headers with the original attributes. Unchanged attributes keep their bytes."""
     new = f"coalesce(_new_{ATTRIBUTES}, {ATTRIBUTES})"
     is_own = f"startswith(h.key, '{OWN_PREFIX}')"
     is_same = f"try_element_at({new}, h.key) <=> try_element_at({ATTRIBUTES}, h.key)"

@@ -119,7 +119,7 @@ def _quantiles(column: str) -> "Column":
 
 
 def step_for(span_ms: int, points: int) -> int:
-    """Returns the shortest interval, in milliseconds, with at most about `points` intervals in `span_ms`.
+    """Returns the shortest interval in ms (0.1 s, 1 s, 5 s, … days) that `span_ms` contains at most `points` times.
 
     >>> step_for(span_ms=90_000, points=120)
     1000

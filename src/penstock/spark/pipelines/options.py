@@ -39,7 +39,7 @@ _COLUMN: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """The location of each key in a mapping of options, for error messages about that option."""
+    """Where each option was set (file, line and column, or the command line), by option name, for error messages."""
 
     keys: Mapping[str, Location]
     table: Location

@@ -61,7 +61,7 @@ class Need:
 
     bootstrap: str
     location: Location
-    """Location in the pipeline file (file, line and column) for error messages about the brokers."""
+    """Location (file, line, column) in the error message if no broker answers or no topic matches `pattern`."""
     topics: Mapping[str, Location] = field(default_factory=dict)
     pattern: str | None = None
     """A regular expression that must match at least one topic."""

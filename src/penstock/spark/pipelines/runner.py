@@ -28,7 +28,8 @@ def run_loaded(
     on_batch: Callable[[Batch], None],
     on_step: Callable[[str], None],
 ) -> Report:
-    """Runs a pipeline in a new Spark session. Raises a PenstockError with cause and remedy if Spark fails."""
+    """Runs a pipeline in a new Spark session. `once`: end when all records available at the start are processed.
+    `log`: file for Spark's log. `on_step` gets a description of each step. Raises PenstockError if Spark fails."""
     on_step(f"starting Spark on {master}")
     spark = open_session(loaded.options.name, master=master, ui=ui, conf=loaded.options.spark, log=log)
     from py4j.protocol import Py4JError  # after open_session, which reports a missing PySpark

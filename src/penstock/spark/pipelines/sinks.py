@@ -196,8 +196,8 @@ def start(
     on_query_id: Callable[[str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> Totals:
-    """Runs a streaming query to its end and returns its totals. First calls `on_query_id` with the query id.
-    Raises OtherCheckpoint if the checkpoint was created by another pipeline, or with another `owner`."""
+    """Runs a streaming query to its end and returns its totals. Calls `on_query_id` before the start. Raises
+    OtherCheckpoint if the checkpoint has another pipeline name, or other `owner` properties (such as topics)."""
     checkpoint = run.checkpoint(options)
     _check_owner(checkpoint, {"pipeline": options.name, **(owner or {})})
     if on_query_id is not None:

@@ -89,7 +89,7 @@ class QueueClaimResponse:
     undelivered_from: Int64 = field(default=-1)
     """For SURVEY: the offset from which on no message was ever delivered, so that all are available."""
     end_offset: Int64 = field(default=-1)
-    """For SURVEY: the end offset of the committed messages."""
+    """For the action SURVEY, which lists unfinished messages: the partition's last stable offset. Otherwise -1."""
     finished: Int64 = field(default=0)
     """For FINISH and UNDO: number of messages acknowledged or released, including messages already finished."""
     lost: Array[QueueRange] = field(default=())

@@ -40,7 +40,7 @@ class ShareStatePartition:
     """Offset of the first unfinished message (share-partition start offset); -1 if the share group has no state."""
     leader_epoch: Int32 = field(default=-1)
     lag: Int64 = field(default=-1)
-    """Number of unfinished messages."""
+    """Number of messages that are not acknowledged yet, delivered or not; -1 if the share group has no state."""
 
 
 @struct
