@@ -1,14 +1,18 @@
 """Finding records by their timestamp."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from penstock.log.disk import ColdRead, File
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.log.timestamp_lookup import TimestampAndOffset, find_time, latest_timestamp
 from penstock.records.build import Record, build_batch
+from penstock.records.layout import Buffer
 
 from .builders import ENDLESS, NOW_MS, append, open_at
 from .compacted_logs import compact, compacted_log, end_segment, put
@@ -148,3 +152,30 @@ def test_records_without_times_are_not_found_by_time(reopen: bool) -> None:
         log = open_at(disk)
     assert find_time(log, 1, ENDLESS) == (500, 1)
     assert find_time(log, 501, ENDLESS) is None
+
+
+class ColdFile:
+    """A file of which no byte is in the page cache before it is warmed. The event loop must not wait for it."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.size = file.size
+        self.is_warm = False
+
+    def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
+        assert not blocking, "this would wait for the disk"
+        if not self.is_warm:
+            raise ColdRead("not in the page cache", self._warm)
+        return self._file.read(at, count)
+
+    def _warm(self) -> None:
+        self.is_warm = True
+
+
+def test_records_that_are_not_in_the_page_cache_are_not_waited_for() -> None:
+    log = written([10, 20, 30], [40, 50])
+    log.segments[0].file = cast(File, ColdFile(log.segments[0].file))
+    with pytest.raises(ColdRead) as cold:
+        find_time(log, 20, ENDLESS)
+    cold.value.warm()
+    assert find_time(log, 20, ENDLESS) == (20, 1)

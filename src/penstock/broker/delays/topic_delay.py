@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.foundation.clock import Clock, Timer, conservative_now_ms
+from penstock.log.disk import ColdRead
 from penstock.log.timestamp_lookup import find_time
 from penstock.replication.partition import Partition
 
@@ -73,7 +74,12 @@ class TopicDelay:
         log = self._partition.log
         if due_ms >= self._created_ms or self._initial_end > log.end_offset:
             return self._initial_end
-        found = find_time(log, due_ms + 1, self._initial_end)
+        try:
+            found = find_time(log, due_ms + 1, self._initial_end)
+        except ColdRead as cold:
+            warm = cold.warm
+            log.io.add(lambda: warm, lambda _: None)  # the next check tries again
+            return self._visible
         return self._initial_end if found is None else max(self._visible, found[1])
 
     def _next_ms(self, now_ms: int) -> int:

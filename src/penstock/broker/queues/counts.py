@@ -15,7 +15,8 @@ from penstock.broker.queues.message_reader import read_batches, readable_end
 from penstock.broker.queues.partition import QueuePartition
 from penstock.foundation.errors import OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
-from penstock.log.timestamp_lookup import find_time
+from penstock.log.log import Log
+from penstock.log.timestamp_lookup import TimestampAndOffset, find_time
 from penstock.queues.commands import Counts
 from penstock.records.batch import batches
 from penstock.records.layout import HEADER_BYTES
@@ -208,9 +209,17 @@ class QueueCounter:
             await asyncio.sleep(0)
         now_ms, rest = queue.now_ms, 0
         if fresh_delayed.to < end and delay_ms:
-            first = find_time(partition.log, now_ms - delay_ms, end)
+            first = await self._find_time(partition.log, now_ms - delay_ms, end)
             rest = end - max(fresh_delayed.to, first[1]) if first is not None else 0
         return fresh_delayed.count(now_ms) + rest
+
+    async def _find_time(self, log: Log, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
+        """Calls `find_time`; reads bytes that are not in the page cache on a thread."""
+        while True:
+            try:
+                return find_time(log, timestamp_ms, limit)
+            except ColdRead as cold:
+                await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
 
 def oldest_ms(partition: QueuePartition, group: str) -> int | None:

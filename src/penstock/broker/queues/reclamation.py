@@ -18,6 +18,7 @@ from penstock.broker.queues.partitions import QueuePartitions
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, conservative_now_ms
 from penstock.foundation.errors import PenstockError
+from penstock.log.disk import ColdRead
 from penstock.log.io_queue import Outcome
 from penstock.log.log import Log
 from penstock.log.settings import Storage
@@ -93,7 +94,10 @@ class Reclaimer:
             return
         try:
             work()
-        except PenstockError as error:  # the next tick tries again
+        except ColdRead as cold:
+            warm = cold.warm
+            partition.log.io.add(lambda: warm, lambda _: None)  # the next tick tries again
+        except PenstockError as error:
             logger.warning("not_reclaimed partition=%s reason=%r", partition.name, str(error))
 
     # -- leader
