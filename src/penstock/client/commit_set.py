@@ -122,7 +122,10 @@ async def close_query(cluster: KafkaClient, *, query: str) -> int:
 
 async def forget_query(cluster: KafkaClient, *, query: str) -> None:
     """Aborts a finished Spark query's open transactions; deletes the stored id of its last committed batch."""
-    await _request(cluster, CommitSetRequest(query=query, action=wire.FORGET))
+    while True:
+        response = await _request(cluster, CommitSetRequest(query=query, action=wire.FORGET))
+        if not response.still_open or not response.aborted:
+            return
 
 
 async def _request(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.views import decompression
 from penstock.broker.views.decompression import Arena, Arenas, Decompression, FoundBatch
-from penstock.foundation.errors import CorruptMessage, PenstockError
+from penstock.foundation.errors import CorruptMessage, MessageTooLarge, PenstockError
 from penstock.records.batch import batches
 from penstock.records.build import Record, build_batch
 from penstock.records.columns import decompress_body
@@ -173,3 +173,15 @@ def test_several_threads_share_the_work(threads: Executor) -> None:
     for future in [threads.submit(work), threads.submit(work)]:
         future.result(10)
     assert [bytes(body) for body in shared.bodies() if not isinstance(body, PenstockError)] == expected(data)
+
+
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
+def test_a_body_above_the_limit_is_refused_though_it_would_fit_the_arena(codec: Codec) -> None:
+    data = log_of(1, codec=codec)
+    ((_, header),) = batches(data)
+    arena = Arena()
+    size = len(decompress_body(data, header))
+    assert arena.open(data, header, size) is not None
+    arena.clear()
+    with pytest.raises(MessageTooLarge):
+        arena.open(data, header, size - 1)

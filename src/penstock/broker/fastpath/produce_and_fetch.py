@@ -54,7 +54,8 @@ _FETCH_POSITION: Final = struct.Struct(">iiq")  # partition, leader epoch, offse
 
 
 class _ResponseTemplate(NamedTuple):
-    """An encoded response without its length, correlation id and three offsets, which `pack` fills in."""
+    """An encoded response without the fields that `pack` fills in: length, correlation id, and three 64-bit numbers
+    (in a fetch response three offsets; in a produce response base offset, append time and log start offset)."""
 
     pack: Any  # the bound method of a Struct
     length: int

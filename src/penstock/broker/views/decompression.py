@@ -63,7 +63,7 @@ class Arena:
         if header.codec is Codec.ZSTD:
             if not self._memory:
                 self._memory = memoryview(bytearray(ARENA_BYTES))
-            rest = self._memory[self._used :]
+            rest = self._memory[self._used : self._used + body_max]
             size = decompress_zstd_into(batch[HEADER_BYTES:], rest)
             if size is not None:
                 self._used += size

@@ -65,7 +65,7 @@ class Scan:
     async def scan_next(self, partition: Partition, limit_bytes: int) -> None:
         """Scans the next CHUNK_BYTES of the log; stops early when `limit_bytes` have matched.
 
-        Raises read errors, and CorruptMessage for a damaged batch if no record matched before that batch.
+        Raises read errors, and CorruptMessage for a damaged batch, even if records before it have matched.
         """
         data = await self._read(partition)
         self.is_at_end = not data

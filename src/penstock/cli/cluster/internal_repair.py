@@ -1,4 +1,4 @@
-"""Repairs __consumer_offsets or __transaction_state in place: settings, then partitions, then replicas.
+"""Repairs __consumer_offsets or __transaction_state in place: first its settings, then its partitions.
 
 Nothing is deleted before it has been copied and read back, and every step is idempotent: after an interruption, the
 next run finishes the repair.
