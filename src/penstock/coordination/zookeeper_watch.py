@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 READS_AT_ONCE: Final = 500
 ROUNDS_MAX: Final = 4
-"""Maximum number of times that nodes are read, if they change meanwhile, before watchers are notified."""
+"""Maximum number of reads before watchers are notified; nodes that change during a read are read again."""
 SNAPSHOT_TIMEOUT_S: Final = 60.0
 PAUSE_S: Final = 0.2
 

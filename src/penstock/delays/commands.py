@@ -35,7 +35,7 @@ class Take(NamedTuple):
     """Takes due messages for delivery. A Deliver effect with them follows once all earlier records are committed."""
 
     now_ms: int
-    """Current wall-clock time, by which due times are compared."""
+    """Current wall-clock time; messages due by then are taken."""
     count_max: int
 
 

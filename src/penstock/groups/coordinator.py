@@ -66,8 +66,9 @@ from penstock.wire.state import kind_of, read_record
 logger = logging.getLogger(__name__)
 
 EXPIRATION: Final = ("", "expiration", "")
+"""Timer key for the next time slice that expires offsets."""
 TOPIC_CHANGES: Final = ("", "topics", "")
-"""Timer key for the next time slice of work after topic changes; EXPIRATION is the key for expiring offsets."""
+"""Timer key for the next time slice that updates groups after topics have changed."""
 EXPIRATION_PAUSE_MS: Final = 1
 MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, type]]] = {
     kind: (of, *classes)

@@ -150,8 +150,8 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns the messages of `command.fresh` from the share group's end offset (`delivery.end`) on. Returns None
-    if `fresh_from` is above that offset, or the group already has `settings.ranges_max` delivery ranges."""
+    """Returns the command's fresh messages (never delivered) from the share group's end offset on; None if they
+    must not be taken: they start above the end offset, or the group has too many delivery ranges."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end

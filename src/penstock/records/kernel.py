@@ -170,8 +170,8 @@ class Kernel(Protocol):
         """Sorts 32-byte entries of delayed messages (delays/entries.py) in place, by their first 16 bytes."""
 
     def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
-        """Returns a batch's records whose key is `kind` and an offset, without tombstones, as 32-byte entries of
-        delayed messages (delays/entries.py); and its other records that have a key, as (key, value) pairs."""
+        """Returns two values. First, the records whose key is `kind` followed by an offset, without tombstones, as
+        32-byte entries (delays/entries.py). Second, all other records that have a key, as (key, value) pairs."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
         """Returns an empty key table; the 16-byte secret prevents deliberate hash collisions of keys."""

@@ -47,7 +47,8 @@ class Partition(ReplicaLog):
         self.tp: Final[TopicIdPartition] = (
             TopicIdPartition(topic_id, name.partition) if companion_of is None else companion_of.tp
         )
-        """The topic-partition whose state in the store applies to this log."""
+        """The partition whose leader and replicas also apply to this log; of a companion log, the partition it
+        belongs to."""
         self.is_internal: Final = name.topic in INTERNAL_TOPICS
         """Whether only brokers write to this partition: see `append_own`."""
         self.with_companion: tuple[Partition, ...] = (self,)

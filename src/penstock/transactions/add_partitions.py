@@ -206,7 +206,8 @@ def result(transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def response(results: list[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
-    """Builds the response: all results if a broker sent the request (BATCHED_FROM on), one result for a client."""
+    """Builds the response: with all results from version BATCHED_FROM on (requests of brokers), else with the only
+    result."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)

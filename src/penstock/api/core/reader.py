@@ -1,4 +1,4 @@
-"""subscribe(), exactly_once() and process() of a connection: the same signatures for threads and asyncio."""
+"""Base class with subscribe(), exactly_once() and process() for the connections for threads and for asyncio."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

@@ -16,7 +16,8 @@ from penstock.replication.partition import Partition
 READ_BYTES: Final = 256 << 10
 """Maximum number of bytes of the topic to scan per call, so that the event loop is not blocked."""
 COPY_BYTES_MAX: Final = 16 << 10
-"""Maximum size of a batch in the companion log, in bytes: to deliver one message, its whole batch is read."""
+"""Maximum bytes of a batch in the companion log. It is small, because a whole batch is read to deliver one
+message."""
 MESSAGES_MAX: Final = 1000
 """Maximum number of messages copied per call; the rest of a larger batch is copied by the next call."""
 GROWTH_MAX: Final = 10_000

@@ -43,7 +43,8 @@ class Fingerprint(NamedTuple):
 
     @property
     def sequence(self) -> tuple[int, int, int, int, int]:
-        """`content` and weighted hash sums: equal for partitions with the same messages in the same order."""
+        """`content` plus hash sums weighted by position: equal for partitions with the same messages in the same
+        order."""
         return *self.content, self.order_high, self.order_low
 
 
