@@ -24,7 +24,7 @@ FULL_NAME_CHARS_MAX: Final = 128
 """Maximum number of characters of a queue's full name, which has account and region as prefix."""
 MESSAGE_ATTRIBUTES_MAX: Final = 10
 ATTRIBUTES_SHOWN_MAX: Final = 1000
-"""Maximum number of Kafka record headers that are returned as message attributes. A limit of Penstock, not of SQS."""
+"""Maximum number of Kafka record headers that are returned as message attributes. Not a limit of SQS."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 256
 ATTRIBUTE_TYPE_CHARS_MAX: Final = 256
 NUMBER_DIGITS_MAX: Final = 38
@@ -32,7 +32,7 @@ NUMBER_DIGITS_MAX: Final = 38
 TOKEN_CHARS_MAX: Final = 128
 """Maximum number of characters of a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
 TRACE_CHARS_MAX: Final = 1024
-"""Maximum number of characters of an X-Amzn-Trace-Id header; a longer header is ignored. A limit of Penstock, not of SQS."""
+"""Maximum number of characters of an X-Amzn-Trace-Id header; a longer header is ignored. Not a limit of SQS."""
 TAGS_MAX: Final = 50
 TAG_KEY_CHARS_MAX: Final = 128
 TAG_VALUE_CHARS_MAX: Final = 256
@@ -52,7 +52,7 @@ ACTIONS_PER_STATEMENT_MAX: Final = 7
 LABEL_CHARS_MAX: Final = 80
 """Maximum number of characters of a permission's label."""
 OTHER_BYTES_MAX: Final = 262_144
-"""Maximum bytes of a queue attribute that is only stored and returned (KmsMasterKeyId). A limit of Penstock, not of SQS."""
+"""Maximum bytes of a queue attribute that is only stored and returned (KmsMasterKeyId). Not a limit of SQS."""
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048
@@ -60,7 +60,7 @@ HANDLE_CHARS_MAX: Final = 2048
 ARN_CHARS_MAX: Final = 512
 """Maximum number of characters of an ARN; a limit of Penstock, not of SQS."""
 NAMES_MAX: Final = 1000
-"""Maximum number of elements of any list or map in a request, such as TagKeys or Attributes. A limit of Penstock, not of SQS."""
+"""Maximum number of elements of any list or map in a request, such as TagKeys or Attributes. Not a limit of SQS."""
 
 RECEIVED: Final = Span(1, 10)
 """Allowed values of ReceiveMessage's MaxNumberOfMessages."""
@@ -70,9 +70,9 @@ DELAY_S: Final = Span(0, 900)
 MESSAGE_BYTES: Final = Span(1024, 1_048_576)
 RETENTION_S: Final = Span(60, 1_209_600)
 LONG_RETENTION_S: Final = Span(60, 3_155_760_000)
-"""Allowed values of the attribute PenstockRetentionPeriod, in seconds: up to a hundred years. A limit of Penstock, not of SQS."""
+"""Allowed values of the attribute PenstockRetentionPeriod, in seconds: up to a hundred years. Not a limit of SQS."""
 PARTITIONS: Final = Span(1, 1000)
-"""Allowed values of the queue attribute PenstockPartitions. A limit of Penstock, not of SQS."""
+"""Allowed values of the queue attribute PenstockPartitions. Not a limit of SQS."""
 RECEIVE_COUNT: Final = Span(1, 1000)
 """Allowed values of maxReceiveCount in a RedrivePolicy."""
 DATA_KEY_REUSE_S: Final = Span(60, 86_400)
