@@ -76,7 +76,8 @@ class _QueuedBatch:
 
 
 class _PartitionQueue:
-    """The queued batches of one partition. A written batch stays queued until all batches before it are written."""
+    """The queued batches of one partition. An acknowledged batch stays queued until all earlier batches are
+    acknowledged."""
 
     __slots__ = ("backoff", "failure", "has_producer_state", "in_flight", "queued_batches", "tp", "unknown_count")
 

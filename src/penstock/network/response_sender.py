@@ -139,7 +139,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._state &= ~flags.HAS_MANY_CALLS if calls else ~(flags.HAS_MANY_CALLS | flags.HAS_CALLS)
 
     def _send(self) -> None:
-        """Writes all answered responses that are next in request order, with one call of the transport."""
+        """Writes all responses that are ready and next in request order, with one call of the transport."""
         if self.calls:
             self._collect()
         if self._transport is None:

@@ -160,8 +160,8 @@ class _FifoAcquisition:
             self._draft.position(delivery, end)
 
     def _is_early(self, fresh: Sequence[Fresh]) -> bool:
-        """Returns whether all messages in `fresh` are delayed and `command.has_more` is False. Then they need not
-        be stored: a later receive reads them again."""
+        """Returns whether all messages in `fresh` are delayed and no later message can be due. Then the end offset
+        stays, no delivery state is written for them, and a later receive reads them again."""
         return not self._command.has_more and all(one.due_ms > self._now_ms for one in fresh)
 
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:

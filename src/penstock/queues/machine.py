@@ -1,7 +1,8 @@
 """The delivery state machine of one partition, for all share groups and queues on it. Pure.
 
-Its records are in the partition's companion log, an internal log. The records of a command are one batch (but see
-positions.py), so that a message is in exactly one state. Expiry writes nothing: a message is available when due.
+Its records are in the partition's companion log, an internal log. All records of a command are written as one batch
+(for exceptions see positions.py), so that a message is always in exactly one state. When a visibility timeout or
+delay expires, nothing is written: due times are in the records.
 """
 
 from collections.abc import Callable, Iterator

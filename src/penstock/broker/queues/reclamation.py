@@ -40,7 +40,8 @@ SUMMARY_BYTES: Final = 16 << 20
 
 
 class Reclaimer:
-    """Reclaims disk space of all partitions with delivery state whose replicas are on this broker."""
+    """Frees disk space of queues and share groups on this broker: trims finished and expired messages from
+    partition logs, and old delivery state from companion logs."""
 
     def __init__(
         self,
