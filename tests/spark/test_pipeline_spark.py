@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -399,7 +400,7 @@ def test_an_audit_passes_what_is_alike(pipelines: Pipelines, lab: Lab, topic: st
     fill_both(lab, topic, lambda sent: sent)
     report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
     assert report.is_ok
-    assert report.verdict.startswith(f"PASS: topic {topic}-b is what topic {topic} has; 60 messages")
+    assert report.verdict.startswith(f"PASS: topic {topic}-b matches topic {topic}; 60 messages")
     assert [row[3:] for row in report.tables[0].rows] == [("yes", "yes"), ("yes", "yes")]
 
 
@@ -550,12 +551,18 @@ def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: s
     lab.fill(topic, [*orders(100), *(Outgoing(key=b"hot", value=b'{"at": 1}') for _ in range(50))])
     lab.client.admin.list_topics(timeout=10)
     sent = "timestamp - INTERVAL 20 MILLISECONDS"
-    report = pipelines("insights", topics=topic, page="page.html", sent=sent, groups="missing")
+    with pytest.raises(PipelineInvalid, match="there is no consumer group 'missing'"):
+        pipelines("insights", topics=topic, groups="missing")
+    group = f"{topic}-group"
+    consumer = Consumer({"bootstrap.servers": pipelines.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, number, 0) for number in range(2)], asynchronous=False)
+    consumer.close()
+    report = pipelines("insights", topics=topic, page="page.html", sent=sent, groups=group)
     tables = {report_table.title: report_table for report_table in report.tables}
     assert sum(int(str(row[2])) for row in tables["partitions"].rows) == 150
     assert tuple(tables["hot keys"].rows[0]) == (topic, "hot", 50, "33.3%")
     assert tuple(tables["latency ms"].rows[0]) == (topic, 20.0, 20.0, 20.0, 20.0)
-    assert tables["groups"].rows == [("missing", 150, 150)]
+    assert tables["groups"].rows == [(group, 150, 150)]
     text = (pipelines.folder / "page.html").read_text()
     assert text.count("<svg") >= 3
     assert "hot" in text
