@@ -50,6 +50,7 @@ class BrokerProcess:
         self._advertise = ["--advertise", advertise] if advertise else []
         self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self._stderr = folder / "stderr.log"
+        self._stderr.touch()
         self._config = folder / "penstock.toml"
         # A JSON string or number is a TOML one too.
         lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in {**CALM, **(settings or {})}.items()]

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster import keys
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
 
-SESSION_S = 3.0
+SESSION_S = 60.0
+"""Longer than any pause of a busy machine: no session expires unless a test ends it with `lose`."""
 
 
 class ClusterProcesses:
@@ -22,13 +24,16 @@ class ClusterProcesses:
         count: int = 3,
         settings: Mapping[str, object] | None = None,
         session_s: float = SESSION_S,
+        has_racks: bool = False,
     ) -> None:
+        """`has_racks`: broker N is in rack-N."""
         reason = EtcdEnsemble.why_not()
         if reason is not None:
             pytest.skip(reason)
         self._folder = folder
         self._settings = dict(settings or {})
         self._session_s = session_s
+        self._has_racks = has_racks
         where = folder / "etcd"
         where.mkdir()
         self._etcd = EtcdEnsemble(where)
@@ -48,11 +53,12 @@ class ClusterProcesses:
         for process in self.brokers.values():
             wait_until(lambda process=process: process.metric("penstock_brokers") == count, "brokers see each other")
 
-    def add(self, node_id: int, **settings: object) -> BrokerProcess:
+    def add(self, node_id: int) -> BrokerProcess:
         """Start one more broker."""
         folder = self._folder / f"broker-{node_id}"
         folder.mkdir()
-        process = BrokerProcess(folder, self._settings | settings)
+        rack = {"broker.rack": f"rack-{node_id}"} if self._has_racks else {}
+        process = BrokerProcess(folder, self._settings | rack)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
         top = {"node_id": node_id, "store": self.store, "session_s": self._session_s}
@@ -60,6 +66,13 @@ class ClusterProcesses:
         config.write_text("\n".join([*lines, config.read_text()]))
         self.brokers[node_id] = process.start()
         return process
+
+    def lose(self, *node_ids: int) -> None:
+        """Kills brokers, and ends their sessions at once instead of after `session_s`."""
+        for node_id in node_ids:
+            self.brokers[node_id].kill()
+        for node_id in node_ids:
+            self._etcd.revoke_lease_of(f"/penstock/{keys.BROKERS}/{node_id}")
 
     @property
     def store(self) -> str:

@@ -26,7 +26,7 @@ from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controller_task import ControllerTask
 from penstock.cluster.identity import FolderIdentity, lock_folder
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.membership import Membership
+from penstock.cluster.membership import Membership, retry_store
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
 from penstock.cluster.settings import ADVERTISED_HTTP
@@ -136,7 +136,7 @@ class Node:
         self._last_run = await on_disk(lambda: LastRun(self._disk, this_boot))
         load_handlers()
         clock = SystemClock()
-        self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
+        self._store = await retry_store(lambda: open_store(settings.store, settings.data_dir, settings.session_s))
         undo.push_async_callback(self._store.close)
         self._metadata = metadata = Metadata(self._store)
         metadata.on_failed = self._on_image_failed

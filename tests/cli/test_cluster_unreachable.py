@@ -14,13 +14,10 @@ from tests.clusters import ClusterProcesses
 from .cli_runner import Cli, table
 from .test_cluster import create
 
-SESSION_S = 120.0
-"""Longer than a test: no broker's session expires meanwhile."""
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    made = ClusterProcesses(tmp_path, session_s=SESSION_S)
+    made = ClusterProcesses(tmp_path)
     yield made
     made.kill()
 

@@ -322,7 +322,7 @@ def test_a_query_has_one_coordinator_in_a_cluster_and_outlives_it(cluster: Clust
                 await write(client, "orders", transactional_id("q", 0, "0.1"), b"never", range(6))
                 tasks = [await write(client, "orders", name, b"%d" % batch_id, range(6)) for name in ids]
                 if batch_id == 1:
-                    cluster.brokers[coordinator].kill()
+                    cluster.lose(coordinator)
                 done = await commit_set(client, query="q", batch_id=batch_id, participants=tasks)
                 assert done is Outcome.COMMITTED
                 assert {await ended(client, name) for name in ids} == {"CompleteCommit"}

@@ -55,7 +55,7 @@ def test_each_message_comes_once_when_leaders_are_killed(cluster: ClusterProcess
         )
         sent += COUNT
         node = leader(cluster, "orders")
-        cluster.brokers[node].kill()
+        cluster.lose(node)
         leader(cluster, "orders")
         cluster.brokers[node].start()
     found = ConfluentDriver(cluster.bootstrap).consume_from_start("orders", sent)

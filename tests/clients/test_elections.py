@@ -59,7 +59,7 @@ def settled(cluster: ClusterProcesses) -> ConfluentDriver:
 def test_a_preferred_leader_that_is_gone_cannot_be_elected(cluster: ClusterProcesses) -> None:
     place(ConfluentDriver(cluster.bootstrap), "orders", [3, 1])
     place(ConfluentDriver(cluster.bootstrap), "alone", [3])
-    cluster.brokers[3].kill()
+    cluster.lose(3)
     confluent = settled(cluster)
     wait_until(lambda: led_by(cluster, "orders") == 1, "the other one leads", LEAVE_S)
     wait_until(lambda: led_by(cluster, "alone") == -1, "there is no leader", LEAVE_S)
@@ -90,7 +90,7 @@ def lose(cluster: ClusterProcesses, topic: str) -> ConfluentDriver:
     assert cluster.brokers[2].metric("penstock_follower_lag_max") in (3, 4)
     assert cluster.brokers[2].metric("penstock_follower_lag") in (3, 4)
     assert cluster.brokers[2].metric("penstock_under_replicated_partitions") == 1
-    cluster.brokers[2].kill()
+    cluster.lose(2)
     cluster.brokers[1].start()
     return settled(cluster)
 

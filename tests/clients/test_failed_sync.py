@@ -50,8 +50,7 @@ def test_a_replica_with_a_failed_fsync_waits_for_one_that_has_everything(tmp_pat
         whole, failed = cluster.brokers[WHOLE], cluster.brokers[FAILED]
         fill(whole)
         assert leaders_and_isrs(whole) == [(WHOLE, [1, 2])] * 2
-        whole.kill()
-        failed.kill()
+        cluster.lose(WHOLE, FAILED)
         mark = log_folder(failed, 0) / FAILED_SYNC_FILE
         mark.touch()
         failed.start()

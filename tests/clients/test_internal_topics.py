@@ -37,7 +37,7 @@ def without_the_third(cluster: ClusterProcesses, raw: RawClient) -> None:
     """It has replicas, and is seen to be gone."""
     topic = CreatableTopic(name="orders", num_partitions=1, replication_factor=REPLICAS, assignments=[], configs=[])
     raw.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
-    cluster.brokers[3].kill()
+    cluster.lose(3)
     everything = MetadataRequest(topics=[])
     wait_until(lambda: {known.node_id for known in raw.ask(everything, 12).brokers} == {1, 2}, "it is missed", 60)
 

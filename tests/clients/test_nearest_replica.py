@@ -19,9 +19,7 @@ LEADER, FOLLOWER = 1, 2
 
 @pytest.fixture
 def racked(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    made = ClusterProcesses(tmp_path, count=0)
-    for node_id in (LEADER, FOLLOWER):
-        made.add(node_id, **{"broker.rack": f"rack-{node_id}"})
+    made = ClusterProcesses(tmp_path, count=2, has_racks=True)
     yield made
     made.finish()
 

@@ -19,8 +19,7 @@ from .test_reassignments import place, placed
 from .waiting import wait_until
 
 COUNT = 50
-SESSION_S = 60.0
-"""So long that the broker's session does not expire before it is back."""
+IN_SYNC_S = 60.0
 
 
 @contextmanager
@@ -40,7 +39,7 @@ def test_it_is_not_elected_for_what_others_have_and_it_may_lack(tmp_path: Path, 
 
     It is the controller too, so that it elects leaders itself.
     """
-    cluster = ClusterProcesses(tmp_path, session_s=SESSION_S)
+    cluster = ClusterProcesses(tmp_path)
     try:
         confluent = ConfluentDriver(cluster.bootstrap)
         (one,) = (broker for broker in cluster.brokers.values() if broker.metric("penstock_is_controller"))
@@ -57,7 +56,7 @@ def test_it_is_not_elected_for_what_others_have_and_it_may_lack(tmp_path: Path, 
                     one.start()
             one.start()
             wait_until(lambda: placed(cluster, "orders")[0][0] in others, "another one was elected")
-        wait_until(lambda: placed(cluster, "orders")[0][2] == [1, 2, 3], "all are in sync again", SESSION_S)
+        wait_until(lambda: placed(cluster, "orders")[0][2] == [1, 2, 3], "all are in sync again", IN_SYNC_S)
         found = ConfluentDriver(cluster.bootstrap).consume_from_start("orders", COUNT)
         assert [message.value for message in found] == sent
     finally:

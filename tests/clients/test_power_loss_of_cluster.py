@@ -1,7 +1,6 @@
 """All brokers of a cluster lose power at once. What was synced before it was acknowledged is served as soon as one
 broker is back. What was not waits for the last of them, which may have what the others lost, or for an operator."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.cluster.metadata import Metadata
-from penstock.coordination.stores import open_store
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 from tests.power_loss import lose_power
@@ -48,23 +45,10 @@ def _fill(cluster: ClusterProcesses) -> None:
 
 
 def _stop_the_power(cluster: ClusterProcesses) -> None:
-    for node in NODES:
-        cluster.brokers[node].kill()
-    assert sum(lose_power(cluster.brokers[node].data_dir) for node in NODES) > 0, "there was nothing to lose"
     # Machines take longer to restart than sessions last. Else the first broker to restart might still take the others
     # for brokers that run, and the one whose session ends last would be left in the ISR instead of the third.
-    wait_until(lambda: not asyncio.run(_registered(cluster.store)), "all sessions have ended", pause_s=0.2)
-
-
-async def _registered(store: str) -> set[int]:
-    opened = await open_store(store, Path("unused"), 6.0)
-    metadata = Metadata(opened)
-    try:
-        await metadata.start()
-        return set(metadata.image.brokers)
-    finally:
-        await metadata.close()
-        await opened.close()
+    cluster.lose(*NODES)
+    assert sum(lose_power(cluster.brokers[node].data_dir) for node in NODES) > 0, "there was nothing to lose"
 
 
 def _leader(cluster: ClusterProcesses, topic: str) -> int:

@@ -92,7 +92,7 @@ def test_nothing_is_lost_and_nothing_done_twice_when_a_leader_is_killed(cluster:
 
     wait_until(lambda: work() >= COUNT // 3, "some are done", timeout_s=PATIENCE_S, seen=done)
     victim = leaders(cluster, "jobs", 1)[0]
-    cluster.brokers[victim].kill()
+    cluster.lose(victim)
     wait_until(lambda: work() >= COUNT, "all are done", timeout_s=PATIENCE_S)
     assert sorted(done) == sorted(f"job-{number}".encode() for number in range(COUNT)), "each of them once"
     for consumer in consumers:
@@ -116,7 +116,7 @@ def test_receipts_and_counts_outlive_a_leader(cluster: ClusterProcesses) -> None
     worker = ShareMember(cluster.brokers[leader], group, "one", "keeper")
     assert sorted(worker.take(4)) == [0, 1, 2, 3]
     assert worker.acknowledge((0, 0, [ACCEPT]), (1, 1, [RELEASE])) == ErrorCode.NONE
-    cluster.brokers[leader].kill()
+    cluster.lose(leader)
 
     def moved() -> int:
         found = leaders(cluster, "one", home)[0]

@@ -52,7 +52,7 @@ def test_a_view_outlives_the_leaders_of_its_topic(cluster: ClusterProcesses, top
     fill(driver, topic, 0, 600)
     wait_until(lambda: view in driver.topics(), "the view is known", timeout_s=PATIENCE_S)
     assert read_matches(driver, view, 600) == expected(600)
-    cluster.brokers[1].kill()
+    cluster.lose(1)
     survivors = ConfluentDriver(cluster.bootstrap)
     fill(survivors, topic, 600, 600)
     assert read_matches(survivors, view, 1200) == expected(1200)
@@ -62,10 +62,8 @@ def test_a_view_outlives_the_leaders_of_its_topic(cluster: ClusterProcesses, top
 
 
 def test_a_view_is_read_from_a_replica_nearby(tmp_path: Path, topic: str) -> None:
-    racked = ClusterProcesses(tmp_path, count=0, settings=SETTINGS | {"replica.selector.class": RACK_AWARE})
+    racked = ClusterProcesses(tmp_path, settings=SETTINGS | {"replica.selector.class": RACK_AWARE}, has_racks=True)
     try:
-        for node_id in (1, 2, 3):
-            racked.add(node_id, **{"broker.rack": f"rack-{node_id}"})
         driver = ConfluentDriver(racked.bootstrap)
         driver.admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(PATIENCE_S)
         view = view_of(driver, topic, EXPRESSION)

@@ -3,6 +3,7 @@
 Each has a folder and ports of its own on 127.0.0.1, and is ended by its own pid.
 """
 
+import base64
 import json
 import shutil
 import signal
@@ -13,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tests.clients.waiting import wait_until
 from tests.ports import free_port
@@ -224,10 +225,16 @@ class EtcdEnsemble(Ensemble):
             return None
         return "leader" if leader == status["header"]["member_id"] else "follower"
 
+    def revoke_lease_of(self, key: str) -> None:
+        """Ends the session whose broker has written `key`, as if it had expired."""
+        name = base64.b64encode(key.encode()).decode()
+        (found,) = self._post(0, "/v3/kv/range", {"key": name})["kvs"]
+        self._post(0, "/v3/lease/revoke", {"ID": found["lease"]})
+
     def compact(self, revision: int) -> None:
         self._post(0, "/v3/kv/compaction", {"revision": revision, "physical": True})
 
-    def _post(self, number: int, path: str, body: dict[str, object] | None = None) -> dict[str, dict[str, str]]:
+    def _post(self, number: int, path: str, body: dict[str, object] | None = None) -> dict[str, Any]:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.ports[number]}{path}", data=json.dumps(body or {}).encode(), method="POST"
         )

@@ -155,7 +155,7 @@ def test_every_message_is_received_by_a_client_or_is_there_for_others(
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     # A broker that is paused must not be taken for dead.
-    made = ClusterProcesses(tmp_path_factory.mktemp("cluster"), count=2, session_s=60)
+    made = ClusterProcesses(tmp_path_factory.mktemp("cluster"), count=2)
     yield made
     made.finish()
 

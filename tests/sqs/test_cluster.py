@@ -220,7 +220,7 @@ def test_receipts_counts_and_deletes_outlive_the_leader(tmp_path: Path) -> None:
         got = receive_all(sqs[1], url[1], 20)
         for message in got[:10]:
             sqs[1].delete_message(QueueUrl=url[1], ReceiptHandle=message["ReceiptHandle"])
-        cluster.brokers[2].kill()
+        cluster.lose(2)
         waited = retried(lambda: counts(sqs[1], url[1]))
         assert waited == (10, 10, 0)
         for message in got[10:15]:
@@ -257,7 +257,7 @@ def test_a_purge_outlives_the_leader(tmp_path: Path) -> None:
 
         send(1, "before")
         sqs[3].purge_queue(QueueUrl=url[3])
-        cluster.brokers[2].kill()
+        cluster.lose(2)
         send(1, "after")
         send(3, "again")
         got = receive_all(sqs[1], url[1], len(groups))

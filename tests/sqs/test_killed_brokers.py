@@ -28,13 +28,15 @@ SEED = int(os.environ.get("SEED", "0"))
 RUN_S = float(os.environ.get("RUN_S", "40"))
 POISON = 200
 VISIBILITY_S = 10
+SESSION_S = 3.0
+"""Some of those killed are back before, others after their session has expired."""
 QUIET = (BotoCoreError, ClientError)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterProcesses]:
     monkeypatch.setattr("tests.brokers.START_S", PATIENCE_S)  # they start beside clients that are at work
-    made = ClusterProcesses(tmp_path, settings=SETTINGS)
+    made = ClusterProcesses(tmp_path, settings=SETTINGS, session_s=SESSION_S)
     yield made
     made.kill()
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.client.retry import Backoff
 from penstock.cluster import keys
@@ -28,10 +28,11 @@ from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition, uuid_text
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
-STORE_TIMEOUT_S: Final = 15.0
+STORE_TIMEOUT_S: Final = 30.0
 """How long, in seconds, a starting broker waits for a store that does not answer."""
 GRACE_S: Final = 1.0
 """How long, in seconds, a broker that lost its registration waits for its session to expire before it registers."""
@@ -75,7 +76,7 @@ class Membership:
     async def prepare(self) -> None:
         """Removes this broker's old registration, and leaves the ISRs of partitions whose data it lost. Creates
         the cluster if missing. Raises WrongCluster or NodeIdTaken."""
-        await _retry_store(self._prepare)
+        await retry_store(self._prepare)
 
     async def _prepare(self) -> None:
         new_cluster_id = uuid_text(secrets.token_bytes(16))
@@ -87,7 +88,7 @@ class Membership:
 
     async def join(self) -> None:
         """Registers for the first time in this process: from now on this broker may be elected as leader."""
-        await _retry_store(self._register)
+        await retry_store(self._register)
         self._is_new = False
         self._store.on_session_lost.append(self._session_lost)
         self._metadata.listeners.append(self._follow)
@@ -213,7 +214,7 @@ class Membership:
             await asyncio.gather(self._joining, return_exceptions=True)
 
 
-async def _retry_store(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def retry_store(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Runs `work`, and retries it while the store does not answer, for at most STORE_TIMEOUT_S."""
     backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
     clock = asyncio.get_running_loop().time
