@@ -56,7 +56,7 @@ def _cancelled() -> Outcome:
 class IoQueue:
     """A queue of the disk jobs of one log. Owned by the event loop's thread."""
 
-    __slots__ = ("_is_pumping", "_is_running", "_is_stopped", "_jobs", "_on_stopped", "_runner")
+    __slots__ = ("_is_pumping", "_is_running", "_is_stopped", "_is_warming", "_jobs", "_on_stopped", "_runner")
 
     def __init__(self, runner: Runner = run_inline) -> None:
         self._runner: Final = runner
@@ -64,6 +64,7 @@ class IoQueue:
         self._is_running = False
         self._is_pumping = False
         self._is_stopped = False
+        self._is_warming = False
         self._on_stopped: Callable[[], None] | None = None
 
     @property
@@ -81,6 +82,16 @@ class IoQueue:
             self._jobs = deque()
         self._jobs.append((begin, end))
         self._pump()
+
+    def add_warming(self, warm: Work) -> None:
+        """Adds a job that loads data into the page cache, unless an earlier such job has not ended yet: the caller
+        repeats its read later, and adds a job again if its data is still missing."""
+        if not self._is_warming:
+            self._is_warming = True
+            self.add(lambda: warm, self._on_warmed)
+
+    def _on_warmed(self, outcome: Outcome) -> None:
+        self._is_warming = False
 
     def _pump(self) -> None:
         if self._is_pumping:

@@ -179,7 +179,7 @@ class RuntimeSet(Generic[K]):
         try:
             has_more = runtime.follow()
         except ColdRead as cold:
-            self._threads.submit(cold.warm)
+            runtime.partition.log.io.add_warming(cold.warm)  # the next round tries again
             has_more = False
         except PenstockError as error:  # loaded from the beginning if this broker is elected
             logger.warning("state_not_followed partition=%s reason=%r", runtime.partition.name, str(error))

@@ -14,16 +14,17 @@ PATIENCE_S = 300
 
 
 class RecordedCalls:
-    """The calls of one queue, which has one message; renewals are recorded."""
+    """The calls of one queue, which has messages r1 and r2; renewals are recorded."""
 
     name = "jobs"
     is_fifo = False
 
     def __init__(self) -> None:
         self.renewed: asyncio.Queue[list[str]] = asyncio.Queue()
+        self._numbers = iter((1, 2))
 
     async def receive(self, *_: object) -> list[dict[str, object]]:
-        return [{"receipt": "r1", "receive_count": 1}]
+        return [{"receipt": f"r{next(self._numbers)}", "receive_count": 1}]
 
     async def change(self, receipt: str, timeout_s: int) -> None:
         pass
@@ -48,5 +49,24 @@ async def test_a_timeout_that_a_handler_shortened_is_renewed_before_it_expires(t
     else:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(calls.renewed.get(), 0.5)
+    assert worker._renewal is not None
+    worker._renewal.cancel()
+
+
+async def test_a_handler_that_often_extends_one_message_does_not_keep_others_from_being_renewed() -> None:
+    calls = RecordedCalls()
+    worker = QueueWorker(cast(QueueCalls, calls), WorkPlan(visibility_s=VISIBILITY_S, concurrency=2))
+    for _ in range(2):
+        assert await worker.take() is not None
+
+    async def extend_often() -> None:
+        while True:
+            await worker.extend("r2", "1h")
+            await asyncio.sleep(0)
+
+    handler = asyncio.ensure_future(extend_often())
+    await worker.extend("r1", "1s")
+    assert "r1" in await asyncio.wait_for(calls.renewed.get(), PATIENCE_S)
+    handler.cancel()
     assert worker._renewal is not None
     worker._renewal.cancel()

@@ -192,3 +192,15 @@ def test_only_the_newest_of_the_snapshots_that_wait_is_written() -> None:
     threads.run_all()
     assert disk.operations - before <= 4
     assert [name for name in disk.names(log.folder) if name.endswith("producers")] == ["0" * 18 + "10.producers"]
+
+
+def test_only_one_job_that_warms_waits_at_a_time() -> None:
+    queue, threads, events = threaded()
+    job(queue, "a", events)
+    for name in ("b", "c"):
+        queue.add_warming(lambda name=name: events.append(name))
+    threads.run_all()
+    assert events == ["a begins", "a works", "a ends", "b"]
+    queue.add_warming(lambda: events.append("d"))
+    threads.run_all()
+    assert events[-1] == "d"

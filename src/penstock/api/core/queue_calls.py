@@ -61,7 +61,7 @@ class QueueCalls:
                 failed = await self._send_portion(portion, begin, sent)
             except ApiError as error:
                 if begin == 0:
-                    raise  # nothing was sent yet
+                    raise  # no message is known to be sent
                 failed = {number: (type(error).__name__, str(error)) for number in range(begin, len(entries))}
                 sent += [None] * (len(entries) - len(sent))
                 failures |= failed
@@ -82,7 +82,7 @@ class QueueCalls:
         """Sends up to ten messages, with retries; sets their results in `sent`, from index `begin` on. Returns the
         errors (code and text) of failed messages, by message index.
 
-        Raises ApiError only if the first attempt fails: then no message was sent.
+        Raises ApiError only if the first attempt fails: then no message is known to be sent.
         """
         left = {str(begin + number): entry for number, entry in enumerate(portion)}
         failures: dict[int, tuple[str, str]] = {}

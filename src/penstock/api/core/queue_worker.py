@@ -4,7 +4,9 @@ Used by tasks of one event loop; the queue loops in sync/work.py and aio/work.py
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
@@ -189,7 +191,7 @@ class QueueWorker:
         return bool(found)
 
     def _add_received(self, found: list[Fields]) -> None:
-        renew_s = self._renewal_time(self.plan.visibility_s)
+        renew_s = self._renewal_time(self.plan.visibility_s, asyncio.get_running_loop().time())
         for fields in found:
             self._in_flight[fields["receipt"]] = renew_s
             self._counts[fields["receipt"]] = fields["receive_count"]
@@ -206,16 +208,13 @@ class QueueWorker:
         while True:
             next_s = min(self._in_flight.values(), default=loop.time() + every_s)
             self._renewal_changed.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._renewal_changed.wait(), max(0.05, next_s - loop.time()))
-            except TimeoutError:
-                now_s = loop.time()
-            else:
+            now_s = loop.time()
+            if now_s < min(self._in_flight.values(), default=math.inf):
                 continue
             # Includes those that are due soon.
             due = [receipt for receipt, renew_s in self._in_flight.items() if now_s >= renew_s - every_s / 2]
-            if not due:
-                continue
             try:
                 lost = await self.calls.extend_all(due, self.plan.visibility_s)
             except ApiError as error:
@@ -259,14 +258,12 @@ class QueueWorker:
             raise self._lost[receipt]
         await self.calls.change(receipt, timeout_s)
         if receipt in self._in_flight:
-            self._in_flight[receipt] = self._renewal_time(timeout_s)
+            self._in_flight[receipt] = self._renewal_time(timeout_s, asyncio.get_running_loop().time())
             self._renewal_changed.set()
 
-    def _renewal_time(self, timeout_s: float, now_s: float | None = None) -> float:
-        """Returns when to renew a visibility timeout that starts now: after a third of it. A longer timeout than
-        `plan.visibility_s` is renewed when two thirds of `plan.visibility_s` are left."""
-        if now_s is None:
-            now_s = asyncio.get_running_loop().time()
+    def _renewal_time(self, timeout_s: float, now_s: float) -> float:
+        """Returns when to renew a visibility timeout that starts at `now_s`: after a third of it. A longer timeout
+        than `plan.visibility_s` is renewed when two thirds of `plan.visibility_s` are left."""
         return now_s + max(timeout_s * RENEW_AFTER, timeout_s - self.plan.visibility_s * (1 - RENEW_AFTER))
 
     async def fail(self, receipt: str, error: BaseException) -> None:

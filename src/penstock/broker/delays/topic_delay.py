@@ -77,8 +77,7 @@ class TopicDelay:
         try:
             found = find_time(log, due_ms + 1, self._initial_end)
         except ColdRead as cold:
-            warm = cold.warm
-            log.io.add(lambda: warm, lambda _: None)  # the next check tries again
+            log.io.add_warming(cold.warm)  # the next check tries again
             return self._visible
         return self._initial_end if found is None else max(self._visible, found[1])
 

@@ -96,8 +96,7 @@ class Reclaimer:
         try:
             work()
         except ColdRead as cold:
-            warm = cold.warm
-            partition.log.io.add(lambda: warm, lambda _: None)  # the next tick tries again
+            partition.log.io.add_warming(cold.warm)  # the next tick tries again
         except PenstockError as error:
             logger.warning("not_reclaimed partition=%s reason=%r", partition.name, str(error))
 
