@@ -132,6 +132,8 @@ class HttpConnection(asyncio.Protocol):
         for timer in (self._idle, self._next_slice):
             if timer is not None:
                 timer.cancel()
+        self._idle = self._next_slice = None
+        self._reader.close()
         if self._waiting is not None:
             self._waiting.cancel()
 

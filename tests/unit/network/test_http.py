@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -72,6 +74,24 @@ async def test_a_request_is_answered_and_the_connection_is_kept() -> None:
         for number in range(3):
             client.send(b"POST /a?n=%d HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody" % number)
             assert await client.answer() == (200, b"POST /a?n=%d body" % number)
+
+
+async def test_a_closed_connection_leaves_no_garbage() -> None:
+    """Else thousands of closed connections are garbage collected at once, which takes 100 ms."""
+    listener = HttpListener(echo)
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(listener) as connected:
+            async with connected() as client:
+                client.send(b"GET /a HTTP/1.1\r\n\r\n")
+                await client.answer()
+                (connection,) = map(weakref.ref, listener.connections)
+            async with asyncio.timeout(PATIENCE_S):
+                while listener.connections or connection() is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+    finally:
+        gc.enable()
 
 
 async def test_pipelined_requests_are_answered_in_their_order_even_if_the_first_has_to_wait() -> None:
