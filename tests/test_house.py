@@ -32,6 +32,7 @@ PURE_FILES = (
     "cluster/image_parts.py",
     "cluster/internal_topics.py",
     "cluster/keys.py",
+    "cluster/matching_topics.py",
     "cluster/partition_state.py",
     "cluster/placement.py",
     "cluster/queue_changes.py",

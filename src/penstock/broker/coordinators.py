@@ -119,7 +119,8 @@ class Coordinators:
             runtime.machine.settings = transaction_settings
             runtime.machine.coordinator_epoch = runtime.partition.leader_epoch
         before, self._shown = self._shown, image.shown
-        deleted = frozenset(before[topic_id].name for topic_id in before.keys() - image.shown.keys())
+        gone = () if before is image.shown else before.keys() - image.shown.keys()
+        deleted = frozenset(before[topic_id].name for topic_id in gone)
         self.groups.post_all(TopicsChanged(deleted=deleted))
 
     def close(self) -> None:

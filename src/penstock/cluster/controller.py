@@ -111,15 +111,15 @@ class Controller:
         if image.topics is seen.topics and not everywhere:
             self._seen = image
             return
-        for topic_id in seen.topics.keys() - image.topics.keys():
-            for number in seen.topics[topic_id].partitions:
-                self._forget(TopicIdPartition(topic_id, number))
-        for topic_id, topic in image.topics.items():
-            before = seen.topics.get(topic_id)
-            if everywhere or before is None:
-                yield from self._scan_topic(image, topic, EMPTY, now_ms)
-            elif topic is not before:
-                known = before.partitions if topic.configs == before.configs else EMPTY
+        changed = image.changed_topics(seen.topics)
+        for topic_id in changed:
+            if topic_id in seen.topics and topic_id not in image.topics:
+                for number in seen.topics[topic_id].partitions:
+                    self._forget(TopicIdPartition(topic_id, number))
+        for topic_id in image.topics if everywhere else changed:
+            topic, before = image.topics.get(topic_id), None if everywhere else seen.topics.get(topic_id)
+            if topic is not None:
+                known = before.partitions if before is not None and topic.configs == before.configs else EMPTY
                 yield from self._scan_topic(image, topic, known, now_ms)
         self._seen = image  # not before: an interrupted scan starts again
 

@@ -1,6 +1,6 @@
 """The metadata image (MetadataImage): an immutable copy of all cluster metadata, built from the store. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.cluster.image_builder import SLICE_KEYS as SLICE_KEYS
@@ -21,6 +21,15 @@ from penstock.cluster.views import View
 from penstock.coordination.store import ABSENT, Change
 from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import Steps, run_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDelta:
+    """The ids of all topics that differ between two successive values of `ClusterImage.topics`, maybe also others."""
+
+    before: Mapping[bytes, Topic]
+    after: Mapping[bytes, Topic]
+    topic_ids: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,7 @@ class ClusterImage:
     """Views by id. A view whose topic was deleted counts as deleted: see cluster/view_changes.py."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Store versions of all keys that do not belong to a topic."""
+    topic_delta: TopicDelta | None = field(default=None, repr=False, compare=False)
     shown: Mapping[bytes, Topic] = field(init=False)
     """Topics and views that clients can read, by id; unlike `topics`, which contains no views."""
     shown_by_name: Mapping[str, Topic] = field(init=False)
@@ -93,7 +103,23 @@ class ClusterImage:
             if number % SLICE_KEYS == 0:
                 yield
         yield from draft.finish_topics()
-        return replace(base, revision=change.revision, **draft.changes())
+        changes = draft.changes()
+        if "topics" in changes:
+            changes["topic_delta"] = TopicDelta(
+                before=base.topics, after=changes["topics"], topic_ids=tuple(draft.topic_ids())
+            )
+        return replace(base, revision=change.revision, **changes)
+
+    def changed_topics(self, since: Mapping[bytes, Topic]) -> Sequence[bytes]:
+        """Returns the ids of topics that were created, changed or deleted since an image whose `topics` was `since`.
+        Takes no time per unchanged topic if that is the previous value of `topics`."""
+        delta, topics = self.topic_delta, self.topics
+        if since is topics:
+            return ()
+        if delta is not None and since is delta.before and topics is delta.after:
+            return delta.topic_ids
+        deleted = [topic_id for topic_id in since if topic_id not in topics]
+        return deleted + [topic_id for topic_id, topic in topics.items() if since.get(topic_id) is not topic]
 
     def state(self, tp: TopicIdPartition) -> PartitionState | None:
         topic = self.topics.get(tp.topic_id)

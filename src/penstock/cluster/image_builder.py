@@ -1,6 +1,6 @@
 """Builds the next metadata image from the previous image and a change of the store (MetadataDelta). Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -144,7 +144,7 @@ class ImageDraft:
     def finish_topics(self) -> Iterator[None]:
         """Builds topics from their own keys and the keys of their partitions, in time slices."""
         keys_seen = 0
-        for topic_id in dict.fromkeys((*self._headers, *self._partitions)):
+        for topic_id in self.topic_ids():
             if topic_id in self._reshaped:
                 self._reshape(topic_id)
             else:
@@ -153,6 +153,10 @@ class ImageDraft:
             if keys_seen >= SLICE_KEYS:
                 keys_seen = 0
                 yield
+
+    def topic_ids(self) -> Iterable[bytes]:
+        """Returns the ids of the topics whose own keys, or keys of their partitions, have changed."""
+        return dict.fromkeys((*self._headers, *self._partitions))
 
     def changes(self) -> dict[str, Any]:
         """Returns the changed tables of the image by name; call it after `finish_topics`."""
@@ -192,7 +196,9 @@ class ImageDraft:
         self._put("topics", topic.topic_id, None)
         named = self._changed.get("by_name", self._base.by_name).get(topic.name)
         if named is not None and named.topic_id == topic.topic_id:
-            others = [other for other in self._table("topics").values() if other.name == topic.name]
+            topics, others = self._table("topics"), []
+            if len(topics) >= len(self._changed.get("by_name", self._base.by_name)):  # two topics have one name
+                others = [other for other in topics.values() if other.name == topic.name]
             self._put("by_name", topic.name, others[-1] if others else None)
 
 

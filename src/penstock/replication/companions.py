@@ -1,11 +1,12 @@
 """State machines on companion logs: the second logs of partitions, for queue state or delayed messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
 from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.matching_topics import MatchingTopics
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.decision import StateMachine
 from penstock.foundation.errors import PenstockError
@@ -42,10 +43,7 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
         self._partitions = partitions
         self._on_ready = on_ready
         self._on_gone = on_gone
-        self._wants = wants
-        self._topics: Mapping[bytes, Topic] = {}
-        self._matching: list[Topic] = []
-        """Topics that have companion logs and for which `wants` returned True."""
+        self._topics = MatchingTopics(lambda topic: bool(topic.companion) and wants(topic))
 
     def find(self, tp: TopicIdPartition) -> StateRuntime | None:
         """Returns the state machine runtime of a partition if this broker leads the partition and the runtime is
@@ -67,10 +65,7 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
     def apply(self, image: ClusterImage) -> None:
         led: dict[TopicIdPartition, Partition] = {}
         replicas: dict[TopicIdPartition, Partition] = {}
-        if image.topics is not self._topics:
-            self._topics = image.topics
-            self._matching = [topic for topic in image.topics.values() if topic.companion and self._wants(topic)]
-        for topic in self._matching:
+        for topic in self._topics.follow(image):
             for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
                 if partition.companion is not None:
                     replicas[partition.tp] = partition.companion

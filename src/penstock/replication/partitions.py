@@ -76,8 +76,8 @@ class Partitions:
         self.decompresses_batches = False
         """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
-        self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
+        """Broker settings of the last image; None if the next image is applied to all partitions."""
         self._pending: Final = PendingPartitions()
         self._changed: dict[TopicIdPartition, None] = {}  # ordered, unlike a set
         self._to_remove: deque[Partition] = deque()
@@ -120,24 +120,21 @@ class Partitions:
         """Updates replicas to the image. Returns after the first time slice; `when_settled` waits for the last."""
         if self._is_closing:
             return
-        self._image = image
-        self._pending.forget(known for known in self._seen if known not in image.topics)
-        for topic_id in [known for known in self.replicas if known not in image.topics]:
+        before, self._image = self._image.topics, image
+        changed = image.changed_topics(before)
+        for topic_id in (each for each in changed if each not in image.topics):
             self._close_topic(topic_id)
         is_reset = image.broker_configs is not self._broker_configs
         self._broker_configs = image.broker_configs
-        for topic_id, topic in image.topics.items():
-            before = self._seen.get(topic_id)
-            if before is not topic or is_reset:
-                self._note_changes(topic, None if is_reset else before)
-        self._decompressed_topics.intersection_update(image.topics)
-        self._seen = dict(image.topics)
+        for topic_id in image.topics if is_reset else changed:
+            if topic_id in image.topics:
+                self._note_changes(image.topics[topic_id], None if is_reset else before.get(topic_id))
         self._step()
 
     def register(self, broker_epoch: int) -> None:
         """Adopts a new broker registration: this broker leads no partition until elected under this registration."""
         self.broker_epoch = broker_epoch
-        self._seen = {}
+        self._broker_configs = None
 
     def _note_changes(self, topic: Topic, before: Topic | None) -> None:
         """Queues the partitions of a topic that have changed since the last image."""
@@ -363,8 +360,11 @@ class Partitions:
 
     def _close_topic(self, topic_id: bytes) -> None:
         """Takes the replicas of a deleted topic offline at once; their files are removed in time slices."""
-        table = self.replicas.pop(topic_id)
-        self._led.remove_topic(next(iter(table.values())))
+        self._pending.forget(topic_id)
+        self._decompressed_topics.discard(topic_id)
+        table = self.replicas.pop(topic_id, {})
+        if table:
+            self._led.remove_topic(next(iter(table.values())))
         for partition in table.values():
             partition.go_offline("the topic was deleted")
             self._changed[partition.tp] = None

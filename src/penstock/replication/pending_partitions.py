@@ -43,10 +43,9 @@ class PendingPartitions:
             if not numbers:
                 del self._pending[tp.topic_id]
 
-    def forget(self, topic_ids: Iterable[bytes]) -> None:
-        """Removes deleted topics."""
-        for topic_id in topic_ids:
-            self._pending.pop(topic_id, None)
+    def forget(self, topic_id: bytes) -> None:
+        """Removes a deleted topic."""
+        self._pending.pop(topic_id, None)
 
     def clear(self) -> None:
         self._queue.clear()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster import keys
 from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Topic
+from penstock.cluster.matching_topics import MatchingTopics
 from penstock.cluster.registration import plan_drained, plan_take_control
 from penstock.cluster.topic_changes import plan_configure, plan_delete
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
@@ -440,6 +441,51 @@ def test_changes_one_by_one_or_together_lead_to_what_a_snapshot_shows(
     snapshot = ClusterImage().with_change(table.snapshot())
     assert step_by_step == snapshot
     assert replace(coalesced, revision=table.revision) == snapshot
+
+
+def different(before: ClusterImage, after: ClusterImage) -> set[bytes]:
+    return {
+        topic_id
+        for topic_id in {*before.topics, *after.topics}
+        if before.topics.get(topic_id) is not after.topics.get(topic_id)
+    }
+
+
+@given(actions=ACTIONS, every=st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_topics_that_have_changed_are_known_without_a_look_at_the_others(
+    actions: list[tuple[int, int, int]], every: int
+) -> None:
+    def is_odd(topic: Topic) -> bool:
+        return len(topic.partitions) % 2 == 1
+
+    table = table_with_brokers(1)
+    image = ClusterImage().with_change(table.snapshot())
+    odd, seen = MatchingTopics(is_odd), ClusterImage()
+    for number, action in enumerate(actions):
+        change = act(table, *action)
+        if change is None:
+            continue
+        before, image = image, image.with_change(change)
+        assert different(before, image) <= set(image.changed_topics(before.topics))
+        if number % every == 0:
+            assert different(seen, image) <= set(image.changed_topics(seen.topics))
+            seen = image
+            assert {topic.topic_id: topic for topic in odd.follow(image)} == {
+                topic_id: topic for topic_id, topic in image.topics.items() if is_odd(topic)
+            }
+
+
+def test_a_topic_that_changes_among_many_is_the_only_one_that_is_named() -> None:
+    table = table_with_brokers(1)
+    changed, *_ = [table.create(f"topic-{number}") for number in range(50)]
+    before = table.image
+    table.transact(plan_configure(before.topics[changed], {"retention.ms": "5"}))
+    assert list(table.image.changed_topics(before.topics)) == [changed]
+    assert list(table.image.changed_topics(table.image.topics)) == []
+    table.put(keys.broker_config(""), {"num.partitions": "3"})
+    assert list(table.image.changed_topics(before.topics)) == [changed]
+    assert len(list(table.image.changed_topics(ClusterImage().topics))) == 50
 
 
 @pytest.mark.parametrize("name", ["unknown-room/x", "unknown-room"])

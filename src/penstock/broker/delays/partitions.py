@@ -11,6 +11,7 @@ from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.matching_topics import MatchingTopics
 from penstock.delays.machine import DelayMachine
 from penstock.delays.run_storage import RunStorage
 from penstock.foundation.clock import Clock, Timer
@@ -48,7 +49,9 @@ class DelayPartitions:
         self.by_tp: Final[dict[TopicIdPartition, DelayPartition]] = {}
         self._names: dict[TopicIdPartition, str] = {}
         self._topics: Mapping[bytes, Topic] = {}
-        self._delayed: list[Topic] = []
+        self._delayed = MatchingTopics(
+            lambda topic: DELAYED_MESSAGES in topic.configs or DELIVERY_DELAY_MS in topic.configs
+        )
         """The topics whose settings allow delayed messages."""
         self._filtered: dict[TopicIdPartition, Partition] = {}
         self.runtimes: Final = CompanionRuntimes(
@@ -74,15 +77,9 @@ class DelayPartitions:
     def apply(self, image: ClusterImage) -> None:
         """Installs and removes visibility filters, and starts and stops DelayPartitions, as a new metadata image
         requires. Call after `Partitions.apply` with the same image."""
-        if image.topics is not self._topics:
-            self._topics = image.topics
-            self._delayed = [
-                topic
-                for topic in image.topics.values()
-                if DELAYED_MESSAGES in topic.configs or DELIVERY_DELAY_MS in topic.configs
-            ]
+        self._topics = image.topics
         wanted: dict[TopicIdPartition, tuple[Partition, Topic]] = {}
-        for topic in self._delayed:
+        for topic in self._delayed.follow(image):
             for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
                 wanted[partition.tp] = partition, topic
         for tp, known in list(self._filtered.items()):
