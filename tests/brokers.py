@@ -1,5 +1,6 @@
 """Broker processes for tests: `penstock serve` in a process of its own, ended by its pid."""
 
+import atexit
 import json
 import os
 import re
@@ -18,6 +19,18 @@ START_S = 90.0
 STOP_S = 60.0
 CALM = {"log.initial.task.delay.ms": 86_400_000, "log.retention.check.interval.ms": 86_400_000}
 """Tests write messages of long ago, and retention must not come by in the middle of one."""
+
+
+_running: "set[BrokerProcess]" = set()
+
+
+def _kill_left_over() -> None:
+    """Kills brokers that a fixture did not stop, such as one that failed before its `yield`."""
+    for broker in tuple(_running):
+        broker.kill()
+
+
+atexit.register(_kill_left_over)
 
 
 class BrokerProcess:
@@ -85,6 +98,7 @@ class BrokerProcess:
                 )
             else:
                 self._process = ForkedProcess(command, environment=self._environment, stderr=stderr.fileno())
+        _running.add(self)
         ready = READY.match(self._first_line())
         if ready is None:
             self._reap(signal.SIGKILL)
@@ -111,6 +125,7 @@ class BrokerProcess:
         """Send a signal, wait for the end, and return the exit code."""
         process, self._process = self._process, None
         assert process is not None, "the broker does not run"
+        _running.discard(self)
         with process:  # closes its output
             process.send_signal(number)
             try:
