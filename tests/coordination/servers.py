@@ -228,8 +228,15 @@ class EtcdEnsemble(Ensemble):
     def revoke_lease_of(self, key: str) -> None:
         """Ends the session whose broker has written `key`, as if it had expired."""
         name = base64.b64encode(key.encode()).decode()
-        (found,) = self._post(0, "/v3/kv/range", {"key": name})["kvs"]
-        self._post(0, "/v3/lease/revoke", {"ID": found["lease"]})
+
+        def is_gone() -> bool:
+            answer = self._post(0, "/v3/kv/range", {"key": name})
+            found = answer.get("kvs", [])
+            for entry in found:
+                self._post(0, "/v3/lease/revoke", {"ID": entry["lease"]})
+            return bool(answer) and not found
+
+        wait_until(is_gone, f"{key} has gone with its lease")
 
     def compact(self, revision: int) -> None:
         self._post(0, "/v3/kv/compaction", {"revision": revision, "physical": True})

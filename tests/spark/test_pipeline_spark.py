@@ -549,7 +549,7 @@ def test_an_audit_finds_what_an_archive_lacks(pipelines: Pipelines, lab: Lab, to
 def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, [*orders(100), *(Outgoing(key=b"hot", value=b'{"at": 1}') for _ in range(50))])
-    lab.client.admin.list_topics(timeout=10)
+    lab.client.admin.list_topics(timeout=60)
     sent = "timestamp - INTERVAL 20 MILLISECONDS"
     with pytest.raises(PipelineInvalid, match="there is no consumer group 'missing'"):
         pipelines("insights", topics=topic, groups="missing")
