@@ -149,6 +149,27 @@ def test_uniform_takes_away_what_a_member_no_longer_subscribes_to() -> None:
     assert after["m2"] == place(B, 0, 1)
 
 
+def test_uniform_looks_at_one_topic_in_a_step_though_all_partitions_have_owners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = {b"%016d" % number: range(2) for number in range(40)}
+    members = [one(f"m{number}", *list(table)[number % 5 :]) for number in range(30)]
+    shares = assign_uniform(members, table)
+    again = [one(each.member_id, *each.topics, held=shares[each.member_id]) for each in members]
+    sizes: list[int] = []
+
+    def heapify(heap: list[tuple[int, str]]) -> None:
+        sizes.append(len(heap))
+        heap.sort()
+
+    monkeypatch.setattr(assignors, "heapify", heapify)
+    worst = 0
+    for _ in assignors.assign_uniform(again, table):
+        worst = max(worst, sum(sizes))
+        sizes.clear()
+    assert 0 < worst <= 2 * len(members)
+
+
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_without_members_or_topics_the_target_is_empty(name: str) -> None:
     assign = ASSIGNORS[name]

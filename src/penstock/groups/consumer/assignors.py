@@ -202,7 +202,8 @@ class _HeterogeneousAssignment:
             ),
         )
         for topic_id in topics:
-            yield from self._assign_unowned(topic_id)
+            if self._free[topic_id]:
+                yield from self._assign_unowned(topic_id)
         for _ in range(ROUNDS_MAX):
             moved = 0
             for topic_id in topics:
