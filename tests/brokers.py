@@ -19,6 +19,15 @@ START_S = 90.0
 STOP_S = 60.0
 CALM = {"log.initial.task.delay.ms": 86_400_000, "log.retention.check.interval.ms": 86_400_000}
 """Tests write messages of long ago, and retention must not come by in the middle of one."""
+_PROC_STAT = Path("/proc/stat")
+
+
+def stolen_s() -> float:
+    """Time that the host of this virtual machine has taken from its CPUs since boot; 0 where it is not known."""
+    if not _PROC_STAT.exists():
+        return 0.0
+    fields = _PROC_STAT.read_text().partition("\n")[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
 
 
 _running: "set[BrokerProcess]" = set()
@@ -62,6 +71,8 @@ class BrokerProcess:
         self.http = "127.0.0.1:0"
         self._advertise = ["--advertise", advertise] if advertise else []
         self._process: subprocess.Popen[str] | ForkedProcess | None = None
+        self.stolen_before_s = 0.0
+        """What `stolen_s` returned before the last start."""
         self._stderr = folder / "stderr.log"
         self._stderr.touch()
         self._config = folder / "penstock.toml"
@@ -81,6 +92,7 @@ class BrokerProcess:
 
     def start(self) -> "BrokerProcess":
         assert self._process is None, "the broker runs already"
+        self.stolen_before_s = stolen_s()
         command = [
             *self._prefix,
             PENSTOCK,

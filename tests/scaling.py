@@ -1,7 +1,9 @@
-"""How the cost of a function grows with its input, by CPU time: a busy machine slows both measurements."""
+"""CPU time of functions, and how it grows with their input. A busy machine must not change the verdict."""
 
 import time
 from collections.abc import Callable
+
+import pytest
 
 FACTOR = 8
 GROWTH_MAX = 24.0
@@ -25,3 +27,19 @@ def _run_s(work: Callable[[], object]) -> float:
         work()
         count += 1
     return took_s / count
+
+
+def refused_cpu_s(work: Callable[[], object], error: type[Exception]) -> float:
+    """CPU time of a call that raises this exception: the least of a few calls, since a host may stop the machine."""
+
+    def call() -> None:
+        with pytest.raises(error):
+            work()
+
+    return min(_once_s(call) for _ in range(3))
+
+
+def _once_s(work: Callable[[], None]) -> float:
+    started_s = time.thread_time()
+    work()
+    return time.thread_time() - started_s

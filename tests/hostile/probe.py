@@ -1,7 +1,8 @@
 """Measures what one hostile client costs the others: stalls of the broker's event loop, /healthz, a small produce.
 
-The stall monitor in the broker measures in CPU time, so that a busy machine does not make a case fail. Latencies are
-printed for people and never asserted.
+The stall monitor in the broker measures in CPU time, so that a busy machine does not make a case fail. A virtual
+machine counts some of the time that its host takes away ("steal" in /proc/stat) as CPU time: that much is added,
+which is nothing if the host leaves the machine alone. Latencies are printed for people and never asserted.
 """
 
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tests.brokers import BrokerProcess
+from tests.brokers import BrokerProcess, stolen_s
 from tests.clients.raw import RawClient, batch_of
 
 LOOP_CPU_MAX_S = 0.1
@@ -46,6 +47,7 @@ class Probe:
     @contextmanager
     def watch(self, case: str, cpu_max_s: float = LOOP_CPU_MAX_S, *, since_start: bool = False) -> Iterator[None]:
         """Asserts the CPU time of the worst loop callback. `since_start`: of all that the broker has done so far."""
+        stolen_before_s = self._broker.stolen_before_s if since_start else stolen_s()
         before = {"": NOTHING, "_cpu": NOTHING} if since_start else histograms_of(self._broker)
         latencies: dict[str, float] = {"healthz": 0.0, "produce": 0.0}
         failures: list[BaseException] = []
@@ -61,7 +63,8 @@ class Probe:
         after = histograms_of(self._broker)
         stall_s, cpu_s = (worst_of(before[kind], after[kind]) for kind in ("", "_cpu"))
         worst = self.results[case] = Worst(stall_s, cpu_s, latencies["healthz"], latencies["produce"])
-        assert worst.stall_cpu_s <= cpu_max_s, f"{case}: {worst}; the broker's log:\n{self._broker.log[-3000:]}"
+        allowed_s = cpu_max_s + stolen_s() - stolen_before_s
+        assert worst.stall_cpu_s <= allowed_s, f"{case}: {worst}; the broker's log:\n{self._broker.log[-3000:]}"
 
     def _measure(self, latencies: dict[str, float], failures: list[BaseException], done: threading.Event) -> None:
         try:

@@ -30,6 +30,13 @@ def _delete(raw: RawClient, name: str) -> None:
     assert raw.ask(wanted, 6).responses[0].error_code == ErrorCode.NONE
 
 
+def _can_write(raw: RawClient, name: str, partition: int) -> bool:
+    """Produces a record. Returns False while the partition is not open yet: CreateTopics waits only for a time."""
+    code = raw.produce(name, batch_of([b"x"]), partition=partition).error_code
+    assert code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER), code
+    return code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_many_partitions_come_stay_and_go(count: int, own_target: Callable[..., BrokerProcess]) -> None:
     target = own_target()
@@ -38,7 +45,7 @@ def test_many_partitions_come_stay_and_go(count: int, own_target: Callable[..., 
         raw.socket.settimeout(WAIT_S)
         with probe.watch(f"{count:,} partitions: created"):
             _create(raw, "many", count)
-            assert raw.produce("many", batch_of([b"x"]), partition=count - 1).error_code == ErrorCode.NONE
+            wait_until(lambda: _can_write(raw, "many", count - 1), "the last partition is open", WAIT_S)
         with probe.watch(f"{count:,} partitions: listed, and in /metrics"):
             listed = raw.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), 9).topics
             assert {topic.name: len(topic.partitions) for topic in listed}["many"] == count

@@ -75,7 +75,7 @@ class StreamsGroupRun(HeartbeatGroupRun):
         "target_epoch",
         "members",
         "targets",
-        "holders",
+        *("owners", "standbys"),
     )
     actions: ClassVar = {
         "nothing": 60,
@@ -194,10 +194,12 @@ class StreamsGroupRun(HeartbeatGroupRun):
                 in_process[here] = member.member_id
         for task, members in holders.items():
             assert task.role is Role.STANDBY or len(members) == 1, f"OneOwnerPerTask: {members} hold {task}"
-        assert holders == {task: set(members) for task, members in state.holders.items()}
+        owners = {Task(Role.ACTIVE, *task_id): {owner} for task_id, owner in state.owners.items()}
+        standbys = {Task(Role.STANDBY, *task_id): set(members) for task_id, members in state.standbys.items()}
+        assert holders == owners | standbys
         active = Counter(task for target in state.targets.values() for task in target if task.role is Role.ACTIVE)
         assert all(count == 1 for count in active.values()), "OneOwnerPerTask: a target has a task twice"
-        self.counts["standbys"] += any(task.role is Role.STANDBY for task in state.holders)
+        self.counts["standbys"] += bool(standbys)
 
     def _check_progress(self) -> None:
         self.sizes = dict.fromkeys(SOURCES, 3)  # internal topics may not fit any more: they are created anew
@@ -238,6 +240,6 @@ class StreamsGroupRun(HeartbeatGroupRun):
         standbys = min(self.machine.settings.streams_standby_replicas, len(processes) - 1)
         for task in wanted:
             expected = standbys if task.subtopology_id in configured.stateful else 0
-            found = owned[task.as_role(Role.STANDBY)]
+            found = owned[task._replace(role=Role.STANDBY)]
             assert found == expected, f"{task} has {found} standby replicas, not {expected}"
         return running

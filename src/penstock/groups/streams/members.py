@@ -11,7 +11,7 @@ from penstock.groups.streams.records import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
 )
-from penstock.groups.streams.tasks import Role, Task, by_subtopology
+from penstock.groups.streams.tasks import Role, Task
 
 HeldTasks = Mapping[Task, int]
 """Tasks that a member holds, each with the target epoch in which it was assigned."""
@@ -115,13 +115,17 @@ class StreamsMember(NamedTuple):
 
 
 def _write_held(role: Role, held: HeldTasks) -> list[CurrentTaskIds]:
+    epochs: dict[str, dict[int, int]] = {}
+    for (each, subtopology_id, number), epoch in held.items():
+        if each is role:
+            epochs.setdefault(subtopology_id, {})[number] = epoch
     return [
         CurrentTaskIds(
             subtopology_id=subtopology_id,
-            partitions=numbers,
-            assignment_epochs=[held[Task(role, subtopology_id, number)] for number in numbers],
+            partitions=sorted(found),
+            assignment_epochs=[found[number] for number in sorted(found)],
         )
-        for subtopology_id, numbers in by_subtopology(role, held).items()
+        for subtopology_id, found in sorted(epochs.items())
     ]
 
 

@@ -1,12 +1,15 @@
 """The persisted state of a streams group; it is changed only by applying records."""
 
-from typing import Any
+from collections.abc import Set
+from typing import Any, Final
 
 from penstock.groups.modern.state import ModernState
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.records import StreamsGroupTopologyValue, StreamsRecords
-from penstock.groups.streams.tasks import Role, Task
+from penstock.groups.streams.tasks import NO_TASKS, Role, Task, TaskId
 from penstock.groups.streams.topology import source_topics
+
+NO_MEMBERS: Final[frozenset[str]] = frozenset()
 
 
 class StreamsState(ModernState[StreamsMember, Task]):
@@ -23,8 +26,10 @@ class StreamsState(ModernState[StreamsMember, Task]):
         self.topology: StreamsGroupTopologyValue | None = None
         self.readers: dict[str, list[str]] = {}
         """Ids of the subtopologies that read from each topic, by topic name."""
-        self.holders: dict[Task, frozenset[str]] = {}
-        """Ids of the members that hold each task or are revoking it, by task; at most one for an active task."""
+        self.owners: dict[TaskId, str] = {}
+        """Id of the member that holds each active task, either as assigned or as not yet revoked."""
+        self.standbys: dict[TaskId, frozenset[str]] = {}
+        """Ids of the members that hold standby tasks of each task, either as assigned or as not yet revoked."""
 
     # -- queries
 
@@ -40,17 +45,18 @@ class StreamsState(ModernState[StreamsMember, Task]):
         """Returns whether `member` may get `task` now. No other member of its process may hold the task in any
         role. If `task` is active, no other member of the group may hold it as active. If `member` is already in
         the target epoch, it must not hold the task in the other role (active or standby)."""
-        keeps_tasks = member.epoch == self.target_epoch
-        for role in Role:
-            for member_id in self.holders.get(task.as_role(role), ()):
-                if member_id == member.member_id:
-                    if keeps_tasks and role is not task.role:
-                        return False
-                    continue
-                is_processed = task.role is Role.ACTIVE and role is Role.ACTIVE
-                if is_processed or self.members[member_id].process_id == member.process_id:
-                    return False
-        return True
+        task_id = task.subtopology_id, task.partition
+        owner, standbys = self.owners.get(task_id), self.standbys.get(task_id, NO_MEMBERS)
+        if owner is None and not standbys:
+            return True
+        if member.epoch == self.target_epoch:
+            in_other_role = standbys if task.role is Role.ACTIVE else {owner}
+            if member.member_id in in_other_role:
+                return False
+        others = (standbys if owner is None else standbys | {owner}) - {member.member_id}
+        if task.role is Role.ACTIVE and owner in others:
+            return False
+        return all(self.members[other].process_id != member.process_id for other in others)
 
     # -- changes
 
@@ -70,18 +76,32 @@ class StreamsState(ModernState[StreamsMember, Task]):
         return StreamsMember(member_id=member_id)
 
     def _put(self, old: StreamsMember | None, new: StreamsMember | None) -> None:
+        if old is None or new is None or old.assigned is not new.assigned or old.revoking is not new.revoking:
+            self._update_holders(old, new)
         if old is not None:
-            if new is None or old.assigned is not new.assigned or old.revoking is not new.revoking:
-                for task in (*old.assigned, *old.revoking):
-                    self._hold(task, self.holders.get(task, frozenset()) - {old.member_id})
             self.members.pop(old.member_id, None)
         if new is not None:
-            for task in (*new.assigned, *new.revoking):
-                self._hold(task, self.holders.get(task, frozenset()) | {new.member_id})
             self.members[new.member_id] = new
 
-    def _hold(self, task: Task, member_ids: frozenset[str]) -> None:
-        if member_ids:
-            self.holders[task] = member_ids
-        else:
-            self.holders.pop(task, None)
+    def _update_holders(self, old: StreamsMember | None, new: StreamsMember | None) -> None:
+        before, after = _held(old), _held(new)
+        if old is not None:
+            for role, subtopology_id, number in before - after:
+                task_id = subtopology_id, number
+                if role is Role.STANDBY:
+                    rest = self.standbys.pop(task_id, NO_MEMBERS) - {old.member_id}
+                    if rest:
+                        self.standbys[task_id] = rest
+                elif self.owners.get(task_id) == old.member_id:
+                    del self.owners[task_id]
+        if new is not None:
+            for role, subtopology_id, number in after - before:
+                task_id = subtopology_id, number
+                if role is Role.STANDBY:
+                    self.standbys[task_id] = self.standbys.get(task_id, NO_MEMBERS) | {new.member_id}
+                else:
+                    self.owners[task_id] = new.member_id
+
+
+def _held(member: StreamsMember | None) -> Set[Task]:
+    return member.assigned.keys() | member.revoking.keys() if member is not None else NO_TASKS

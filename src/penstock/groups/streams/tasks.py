@@ -10,6 +10,9 @@ from typing import NamedTuple, Protocol
 
 from penstock.wire.schema import Array
 
+TaskId = tuple[str, int]
+"""Subtopology id and partition index, which the active task and its standby tasks have in common."""
+
 
 class Role(IntEnum):
     ACTIVE = 0
@@ -20,10 +23,6 @@ class Task(NamedTuple):
     role: Role
     subtopology_id: str
     partition: int
-
-    def as_role(self, role: Role) -> "Task":
-        """Returns the task with the same subtopology and partition in the given role."""
-        return Task(role, self.subtopology_id, self.partition)
 
 
 Tasks = frozenset[Task]
@@ -47,6 +46,7 @@ def tasks_of(role: Role, ids: Iterable[TaskIds]) -> Tasks:
 def by_subtopology(role: Role, tasks: Iterable[Task]) -> Mapping[str, list[int]]:
     """Returns the partitions of the tasks with this role, by subtopology id; ids and partitions are sorted."""
     table: dict[str, list[int]] = {}
-    for _, subtopology_id, number in sorted(task for task in tasks if task.role is role):
-        table.setdefault(subtopology_id, []).append(number)
-    return table
+    for each, subtopology_id, number in tasks:
+        if each is role:
+            table.setdefault(subtopology_id, []).append(number)
+    return {subtopology_id: sorted(table[subtopology_id]) for subtopology_id in sorted(table)}
