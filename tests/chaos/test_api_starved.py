@@ -15,7 +15,7 @@ import pytest
 
 from tests.brokers import BrokerProcess
 from tests.clients.api_lab import QUICK, all_of, connect, new_group, new_topic
-from tests.clients.conftest import QUICK_GROUPS
+from tests.clients.conftest import QUICK_GROUPS, SHORT_SESSIONS
 from tests.clients.queue_lab import new_name
 
 from .processes import ROOT
@@ -23,7 +23,10 @@ from .starved_consumer import COUNT, HANG_S
 
 NICE = ("nice", "-n", "19")
 BUSY_PER_CORE = 2
-PROTOCOLS = {"classic": QUICK, "consumer": {"group.protocol": "consumer", "fetch.wait.max.ms": 50}}
+PROTOCOLS = {
+    "classic": {**QUICK, "session.timeout.ms": 3000},
+    "consumer": {"group.protocol": "consumer", "fetch.wait.max.ms": 50},
+}
 CASES = [
     ("exactly_once", "classic"),
     ("exactly_once", "consumer"),
@@ -48,7 +51,7 @@ def busy_machine() -> Iterator[None]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    made = BrokerProcess(tmp_path, QUICK_GROUPS, prefix=NICE, start_s=HANG_S).start()
+    made = BrokerProcess(tmp_path, QUICK_GROUPS | SHORT_SESSIONS, prefix=NICE, start_s=HANG_S).start()
     try:
         yield made
         made.finish()

@@ -18,10 +18,10 @@ from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
 
-QUICK: dict[str, Any] = {"heartbeat.interval.ms": 100, "session.timeout.ms": 3000, "fetch.wait.max.ms": 50}
-"""Members hear soon of each other, are missed soon, and hear soon that there is nothing more."""
+QUICK: dict[str, Any] = {"heartbeat.interval.ms": 100, "fetch.wait.max.ms": 50}
+"""Members hear soon of each other, and hear soon that there is nothing more."""
 KILLED: dict[str, Any] = {**QUICK, "session.timeout.ms": 1000}
-"""Members that are killed are missed sooner still."""
+"""Members that are killed are missed soon."""
 IDLE_S = 0.1
 """Nothing more will come: counted from when everything that is there was read, so that it may be short."""
 

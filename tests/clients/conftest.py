@@ -33,15 +33,17 @@ QUICK_MAINTENANCE = {"log.retention.check.interval.ms": 100, "log.cleaner.backof
 QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": 100,
     "group.min.session.timeout.ms": 100,
-    "group.consumer.session.timeout.ms": 3000,
     "group.consumer.heartbeat.interval.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""Rebalances, sessions and transactions time out sooner than in production, so that tests need not wait."""
+"""Rebalances and transactions time out sooner than in production, so that tests need not wait. Sessions last as long
+as in production: a busy machine may stop for seconds, and its members must not be taken for dead."""
+
+SHORT_SESSIONS = {"group.consumer.session.timeout.ms": 3000}
+"""For tests of members that are never heard of again."""
 
 QUICK_SHARING = {
     "group.share.min.session.timeout.ms": 500,
-    "group.share.session.timeout.ms": 3000,
     "group.share.min.heartbeat.interval.ms": 100,
     "group.share.heartbeat.interval.ms": 100,
     "group.share.min.record.lock.duration.ms": 1000,

@@ -120,8 +120,9 @@ def test_a_connection_that_is_closed_without_its_broker_ends_soon(
     broker = own_broker(QUICK_GROUPS)
     topic = new_topic(broker.kafka)
     before = threads()
-    mq = connect(broker.kafka, timeout_s=2)
-    mq.publish(topic, 1)
+    with connect(broker.kafka) as other:
+        other.publish(topic, 1)
+    mq = connect(broker.kafka, timeout_s=5)
     messages = mq.subscribe(topic, group=group)
     assert next(messages).json() == 1
     broker.kill()
@@ -139,8 +140,9 @@ def test_a_connection_whose_commit_does_not_end_is_closed(
     proxy.broker = broker.address
     topic = new_topic(proxy.address)
     before = threads()
-    mq = connect(proxy.address, timeout_s=2)
-    mq.publish(topic, 1)
+    with connect(proxy.address) as other:
+        other.publish(topic, 1)
+    mq = connect(proxy.address, timeout_s=5)
     messages = mq.subscribe(topic, group=group)
     assert next(messages).json() == 1
     proxy.drop_requests(ApiKey.OFFSET_COMMIT)

@@ -209,7 +209,7 @@ def test_messages_wait_for_a_broker_that_comes_back(own_broker: Callable[..., Br
 def test_a_broker_that_stays_away_is_an_error_in_time(own_broker: Callable[..., BrokerProcess]) -> None:
     broker = own_broker()
     topic = new_topic(broker.kafka)
-    with connect(broker.kafka, timeout_s=3) as mq:
+    with connect(broker.kafka, timeout_s=8) as mq:
         mq.publish(topic, 0)
         broker.kill()
         with pytest.raises(penstock.NotConnected, match=r"connection refused.*penstock serve") as caught:

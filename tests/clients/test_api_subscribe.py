@@ -529,9 +529,10 @@ def test_the_option_for_missing_topics_is_validated(mq: Connection, topic: str) 
 
 def test_a_subscription_that_has_failed_stays_so(own_broker: Callable[..., BrokerProcess], group: str) -> None:
     """It may have lost track of its partitions: a loop that went on would skip messages unnoticed."""
-    broker = own_broker()  # which allows no session as short as that of our members here
+    broker = own_broker()
     topic = new_topic(broker.kafka)
-    with connect(broker.kafka) as mq, mq.subscribe(topic, group=group) as messages:
+    too_short = {"session.timeout.ms": 3000}
+    with connect(broker.kafka, options=too_short) as mq, mq.subscribe(topic, group=group) as messages:
         for _ in range(2):
             with pytest.raises(penstock.SubscribeFailed, match="processing_timeout_s") as caught:
                 next(messages)

@@ -10,7 +10,7 @@ from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.brokers import BrokerProcess
 
-from .conftest import QUICK_GROUPS
+from .conftest import QUICK_GROUPS, SHORT_SESSIONS
 from .driver_confluent import ConfluentDriver
 from .group_members import CLASSIC, COOPERATIVE, RANGE, ROUND_ROBIN, Load, Member, crew, places_of
 from .raw import RawClient
@@ -139,25 +139,26 @@ def newer(group: str, topic: str, member_id: str = "newer", epoch: int = 0) -> C
 
 
 def test_a_member_of_the_newer_protocol_that_dies_leaves_a_classic_group_behind(
-    group_broker: BrokerProcess, group_raw: RawClient, topic: str
+    own_broker: Callable[..., BrokerProcess], topic: str
 ) -> None:
-    driver = ConfluentDriver(group_broker.kafka)
+    broker = own_broker(QUICK_GROUPS | SHORT_SESSIONS)
+    driver = ConfluentDriver(broker.kafka)
     driver.create_topic(topic, PARTITIONS)
     places, group = places_of(topic, PARTITIONS), f"{topic}-group"
-    with crew(group_broker.kafka, group, topics=(topic,)) as members:
+    with crew(broker.kafka, group, topics=(topic,)) as members, RawClient(broker.address) as raw:
         for kind in CLASSIC:
             members.join(kind)
         members.wait_for_balance(places)
-        assert group_raw.ask(newer(group, topic), 1).error_code == ErrorCode.NONE
+        assert raw.ask(newer(group, topic), 1).error_code == ErrorCode.NONE
         request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
-        (found,) = group_raw.ask(request, 1).groups
+        (found,) = raw.ask(request, 1).groups
         assert sorted(member.member_type for member in found.members) == [0, 0, 0, 1]
         # It is never heard of again: its share is given to the others when its session is over.
         wait_until(lambda: describe(driver, group).type is ConsumerGroupType.CLASSIC, "a classic group again")
         members.wait_for_balance(places)
         driver.produce(topic, numbered(60))
         members.wait_for(60)
-        assert group_raw.ask(newer(group, topic, epoch=2), 1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert raw.ask(newer(group, topic, epoch=2), 1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert members.got() == {b"%d" % number: 1 for number in range(60)}
 
 

@@ -1,9 +1,12 @@
 """Static members (KIP-345) restart without a rebalance."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.brokers import BrokerProcess
 
+from .conftest import QUICK_GROUPS, SHORT_SESSIONS
 from .driver_confluent import ConfluentDriver
 from .group_members import CLASSIC, KINDS, Member, crew, places_of
 from .test_groups import PARTITIONS, numbered
@@ -56,11 +59,12 @@ def test_static_members_of_all_libraries_restart_in_turn(group_broker: BrokerPro
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_static_member_that_stays_away_is_removed_when_its_session_expires(
-    group_broker: BrokerProcess, topic: str, kind: str
+    own_broker: Callable[..., BrokerProcess], topic: str, kind: str
 ) -> None:
-    driver = ConfluentDriver(group_broker.kafka)
+    broker = own_broker(QUICK_GROUPS | SHORT_SESSIONS)
+    driver = ConfluentDriver(broker.kafka)
     driver.create_topic(topic, 2)
-    with crew(group_broker.kafka, f"{topic}-group", topics=(topic,), session_ms=1000) as members:
+    with crew(broker.kafka, f"{topic}-group", topics=(topic,), session_ms=1000) as members:
         one = members.join(kind, instance_id="one")
         members.join(kind, instance_id="other")
         members.wait_for_balance(places_of(topic, 2))

@@ -118,6 +118,8 @@ sys.stdin.read()
 
 
 def test_messages_of_a_killed_worker_are_redelivered_at_once(share_broker: BrokerProcess, jobs: str) -> None:
+    short = [("share.session.timeout.ms", "SET", "3000")]
+    ConfluentDriver(share_broker.kafka).incremental(ResourceType.GROUP, f"g-{jobs}", short)
     sent = produce(share_broker, jobs, 5)
     command = [sys.executable, "-c", WORKER, share_broker.kafka, f"g-{jobs}", jobs]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
