@@ -10,7 +10,7 @@ from penstock.spark.pipelines.claims import DeadLetters, open_queue, surveys
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import JSON, sqs_client
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 _numbers = itertools.count()
 
 

@@ -24,7 +24,7 @@ from tests.clients.waiting import wait_until
 from .lab import SCHEMA, WITH_HEADERS, Lab, numbered
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_an_available_now_query_reads_everything_once_and_the_next_run_goes_on(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert json.loads(described.stdout)
     assert _committed(lab, group) == {TopicPartition(topic, 0): 10}
