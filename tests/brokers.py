@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.fork_server import PENSTOCK, ForkedProcess, can_fork
+from tests.ports import free_port
 
 READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), ")
 START_S = 90.0
@@ -67,8 +68,8 @@ class BrokerProcess:
         self.folder = folder
         self._environment = {**os.environ, **(environment or {})}
         self.data_dir = data_dir or folder / "data"
-        self.kafka = "127.0.0.1:0"
-        self.http = "127.0.0.1:0"
+        self.kafka = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
         self._advertise = ["--advertise", advertise] if advertise else []
         self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self.stolen_before_s = 0.0

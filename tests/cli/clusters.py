@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import select
@@ -14,18 +13,12 @@ from typing import Any
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ConnectionFailed
 from penstock.client.metadata import ClusterView
+from tests.ports import free_block
 
 from .cli_runner import COMMAND
 
 START_S = 120
 STOP_S = 90
-_numbers = itertools.count()
-
-
-def first_port() -> int:
-    """Below the ports that the kernel gives away by itself, and far from those of other workers and tests."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return 20_000 + 1000 * (worker % 10) + 20 * (next(_numbers) % 50)
 
 
 def is_alive(pid: int) -> bool:
@@ -78,7 +71,7 @@ class DevProcess:
     def __init__(self, folder: Path, *options: str, errors: Path | None = None) -> None:
         self.folder = folder
         self.errors = errors or folder.with_name(f"{folder.name}.errors")
-        port = first_port()
+        port = free_block()
         command = [COMMAND, "dev", "--json", "--data-dir", str(folder), "--listen", f"127.0.0.1:{port}"]
         command += ["--http", f"127.0.0.1:{port + 10}", *options]
         with self.errors.open("ab") as errors_file:

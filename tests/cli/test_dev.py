@@ -13,9 +13,10 @@ from penstock.cli.dev.cluster_folder import ClusterMismatch, FreePorts, Plan
 from penstock.coordination.local_servers import KINDS, why_not
 from penstock.node import Address
 from tests.clients.waiting import wait_until
+from tests.ports import free_block
 
 from .cli_runner import Cli, Direct
-from .clusters import DevProcess, at_work_in, first_port, is_alive, look_at
+from .clusters import DevProcess, at_work_in, is_alive, look_at
 
 PATIENCE_S = 90.0
 
@@ -202,7 +203,7 @@ def test_running_processes_are_shown_in_a_table_and_a_folder_has_one_cluster(sta
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_cluster_that_is_stopped_while_it_starts(tmp_path: Path, number: signal.Signals) -> None:
     available()
-    folder, port = tmp_path / "cluster", first_port()
+    folder, port = tmp_path / "cluster", free_block()
     options = ("--data-dir", str(folder), "--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{port + 10}")
     process = Cli(None).start("dev", "--brokers", "2", *options)
     wait_until(lambda: (folder / "logs" / "broker-1.log").exists(), "a broker is started", timeout_s=PATIENCE_S)
@@ -308,7 +309,7 @@ def test_clusters_that_are_started_at_the_same_moment_are_given_different_ports(
 
 
 def test_any_free_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = first_port()
+    first = free_block()
     second = first + 1
     offered = iter([first, first, second])
     monkeypatch.setattr(FreePorts, "_try", lambda *_: next(offered))  # the kernel may offer a port again
@@ -323,7 +324,7 @@ def test_ports_are_marked_in_a_private_folder(monkeypatch: pytest.MonkeyPatch, t
     (shared / f"penstock-ports-{os.getuid()}").symlink_to(theirs)
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = FreePorts().free(Address(host="127.0.0.1", port=first_port()))
+    found = FreePorts().free(Address(host="127.0.0.1", port=free_block()))
     assert [path.name for path in (tmp_path / "cache" / "penstock" / "ports").iterdir()] == [str(found.port)]
     assert list(theirs.iterdir()) == []
 

@@ -14,9 +14,10 @@ from penstock.cli.serve.processes import check_folder, serve_command, settings_p
 from penstock.node import Address, NodeSettings
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
+from tests.ports import free_block
 
 from .cli_runner import COMMAND, Cli, Direct
-from .clusters import START_S, STOP_S, children_of, first_port, is_alive, look_at
+from .clusters import START_S, STOP_S, children_of, is_alive, look_at
 
 READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), data (\S+), pid (\d+)")
 PATIENCE_S = 90.0
@@ -39,7 +40,7 @@ class Processes:
     def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
         self.errors = folder / "errors.log"
-        port = first_port()
+        port = free_block()
         command = [COMMAND, "serve", "--data-dir", str(folder / "data"), *options]
         command += ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{port + 10}"]
         with self.errors.open("ab") as errors:
@@ -171,7 +172,7 @@ def test_a_broker_that_cannot_start_ends_all_of_them(etcd: EtcdEnsemble, tmp_pat
     data = tmp_path / "data" / "2"
     data.mkdir(parents=True)
     (data / "identity").write_text('{"folder": "f", "node_id": 7, "cluster_id": "c"}')
-    port = first_port()
+    port = free_block()
     done = Cli(None)(
         *("serve", "--processes", "2", "--store", etcd.url("/refused"), "--data-dir", str(tmp_path / "data")),
         *("--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{port + 10}"),
