@@ -35,7 +35,8 @@ def home_of(topic: str, key: bytes, count: int) -> int | None:
 
 
 class StateTable:
-    """The last value of each key of one internal-topic partition: a state machine that Replay fills from the log."""
+    """The last value of each key in one partition of an internal topic. `Replay` fills it from the partition's log,
+    as if it were a coordinator's state machine."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic

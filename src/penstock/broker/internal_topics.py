@@ -44,8 +44,8 @@ def new_internal_topic(name: str, broker: Broker) -> NewTopic:
 
 
 def adopt_request(asked: NewTopic, broker: Broker) -> NewTopic:
-    """Returns the definition with which an internal topic is created for a client: that of the broker settings, plus
-    the client's topic settings.
+    """Returns the definition of an internal topic that a client asks to create: that of the broker settings, plus the
+    topic settings in the request.
 
     Raises InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment or InvalidConfig if the request
     contradicts the broker settings, and CoordinatorNotAvailable while brokers that should have replicas are missing.

@@ -151,7 +151,8 @@ _WELL_KNOWN_UNSUPPORTED: Final = (
     "ssl.truststore.location",
     "super.users",
 )
-"""Common unsupported settings about security or durability; misspelled names are compared with them."""
+"""Common unsupported settings about security or durability. A setting whose unknown name resembles one of them stops
+the broker from starting, because it is probably a misspelling."""
 SIMILARITY_MIN: Final = 0.75
 
 

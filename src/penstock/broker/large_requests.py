@@ -107,11 +107,11 @@ DEDUPLICATED_ARRAYS: Final[dict[int, str]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: "group_ids",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactional_ids",
 }
-"""The array of each API whose duplicate elements are dropped, because the response for one element may be large."""
+"""By API: the request array whose duplicates are dropped, because the response for one element may be large."""
 
 
 def inline_max(key: int) -> int:
-    """Returns how many array elements a request with API key `key` may have to be handled without time slices."""
+    """Returns the number of array elements up to which a request of this API is handled without time slices."""
     split = SPLITS.get(key)
     return ELEMENTS_INLINE_MAX if split is None else split.inline_max
 

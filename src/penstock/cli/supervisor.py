@@ -59,7 +59,7 @@ class Program:
     log: Path | None = None
     """File for all output (appended). None: output is inherited, but the standard output of a broker is discarded."""
     is_ready: Callable[[], Awaitable[bool]] | None = None
-    """Function that checks whether the program is ready; None for a broker, which prints a ready line."""
+    """Function that checks whether the program is ready; None for a broker, which prints a line when it is ready."""
     parent_death_signal: signal.Signals = signal.SIGKILL
     """The signal that the program receives when this process dies."""
 
@@ -130,7 +130,7 @@ class Child:
                 yield log
 
     async def _read(self, output: asyncio.StreamReader) -> None:
-        """Reads standard output: stores the broker's ready line, and copies all lines to the log file, if any."""
+        """Reads standard output: stores the line that a ready broker prints; copies all lines to the log, if any."""
         async for line in output:
             text = line.decode(errors="replace").rstrip()
             if text.startswith(READY):

@@ -1,4 +1,4 @@
-"""Claims on messages of a queue by offset: a reader of the queue's topic takes chosen messages out of delivery.
+"""Claims messages of a queue by offset: the claiming consumer acquires them, so that no other consumer gets them.
 
 A claim carries the name of its holder, the consumer that made it. A message keeps this name until it is finished or
 delivered to another consumer: if the holder dies, a successor can find the messages that the holder had claimed.
@@ -36,7 +36,7 @@ class State(Enum):
 
 
 class DeliveryRange(NamedTuple):
-    """Consecutive unfinished messages in the same delivery state."""
+    """Consecutive unfinished messages with equal delivery state: `state`, delivery count and holder of the claim."""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class DeliveryRange(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The unfinished messages of a partition: delivery ranges, and all messages from `undelivered_from` on."""
+    """The unfinished messages of a partition: `delivery_ranges`, and all from `undelivered_from` to `end`."""
 
     delivery_ranges: tuple[DeliveryRange, ...]
     undelivered_from: int
@@ -174,7 +174,7 @@ async def prepare_group(client: KafkaClient, *, group: str, topic_id: bytes) -> 
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Returns the ranges sorted, with adjacent ranges merged.
+    """Returns the offset ranges sorted, with overlapping and adjacent ranges merged.
 
     >>> merge_ranges([(7, 9), (3, 4), (5, 5)])
     [(3, 5), (7, 9)]
@@ -189,7 +189,7 @@ def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 
 def _chunks(ranges: Sequence[Range]) -> Iterator[Sequence[Range]]:
-    """Yields the ranges in chunks of as many as one request may have."""
+    """Splits the ranges into chunks that each fit into one QueueClaim request."""
     for at in range(0, len(ranges), wire.RANGES_MAX):
         yield ranges[at : at + wire.RANGES_MAX]
 

@@ -92,7 +92,7 @@ class KafkaClient:
         return await self._connect(address, lane)
 
     async def _any_connection(self, lane: str) -> Connection:
-        """Returns an open connection of this lane; if there is none, connects to the first reachable broker."""
+        """Returns any open connection that was opened for `lane`; else connects to the first reachable broker."""
         for (_, of_lane), connection in self._connections.items():
             if of_lane == lane and connection.is_open:
                 return connection
@@ -122,7 +122,8 @@ class KafkaClient:
         return await connection.request(message, timeout_s=timeout_s)
 
     async def request_checked(self, target: int | Target, message: Any, what: str) -> Any:
-        """Sends a request with retries. Returns the response or raises its error. `what`: subject of error texts."""
+        """Sends a request with retries. Returns the response or raises its error. `what`: the subject
+        of error messages, such as `topic 'orders'`."""
 
         async def attempt() -> Any:
             response = await self.request(target, message)
@@ -148,7 +149,7 @@ class KafkaClient:
     # -- metadata
 
     async def refresh(self, topics: Collection[str] | None = ()) -> ClusterView:
-        """Fetches metadata of the brokers and of `topics` (None: all); returns the new view. Creates no topics."""
+        """Refreshes the cached metadata of the brokers and of `topics` (None: all); returns it. Creates no topics."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self.connection()
         response: MetadataResponse = await connection.request(

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Participant(NamedTuple):
-    """An open transaction of a Spark task. A task that has written nothing has no transaction and is left out."""
+    """An open transaction of a Spark task. A task that has written nothing has none, so it is no participant."""
 
     transactional_id: str
     producer_id: int
@@ -41,7 +41,7 @@ class Participant(NamedTuple):
 class Outcome(Enum):
     COMMITTED = wire.COMMITTED
     DECIDED_BEFORE = wire.DECIDED_BEFORE
-    """This batch or a later one is committed already, or the Spark query is closed. Participants were aborted."""
+    """This batch or a later one is committed already, or the Spark query is closed. The participants were aborted."""
 
 
 class Broken(NamedTuple):
@@ -109,7 +109,7 @@ async def abort_open(cluster: KafkaClient, *, query: str) -> int:
 
 
 async def close_query(cluster: KafkaClient, *, query: str) -> int:
-    """Closes a query, so that no further batch can commit. Returns the id of its last committed batch; -1 if none.
+    """Closes a Spark query: no further batch can commit. Returns the id of its last committed batch; -1 if none.
 
     A new driver calls this to find which batch to finish, even if the former driver is still alive. Open transactions
     of the query are aborted, and its running tasks cannot begin another transaction.

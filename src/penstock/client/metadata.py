@@ -63,7 +63,7 @@ class ClusterView:
     topics: Mapping[str, TopicInfo] = field(default_factory=lambda: MappingProxyType({}))
 
     def updated(self, response: MetadataResponse) -> "ClusterView":
-        """Returns this view updated by a response; topics that the response does not name stay unchanged."""
+        """Returns a copy updated by a metadata response; topics that the response does not name stay unchanged."""
         topics = dict(self.topics)
         for topic in response.topics:
             if topic.name is None:

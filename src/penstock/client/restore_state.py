@@ -1,4 +1,4 @@
-"""Restores coordinator state to an internal topic whose coordinators are paused (RestoreState)."""
+"""Client of RestoreState, Penstock's own API: writes coordinator state to an internal topic during its repair."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,8 @@ Pair = tuple[bytes, bytes | None]
 
 
 async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
-    """Writes key-value pairs to `tp` (value None deletes the key); returns when all are committed. Idempotent.
+    """Writes key-value pairs to partition `tp` of an internal topic whose coordinators are paused; returns when all
+    are committed. A value of None deletes the key. Idempotent.
     `partitions`: the topic's partition count; a broker that knows another count refuses the request."""
     for portion in portions(pairs):
         request = RestoreStateRequest(

@@ -94,7 +94,7 @@ class _PartitionQueue:
         """Number of consecutive responses that the partition does not exist."""
 
     def next(self, in_flight_max: int) -> _QueuedBatch | None:
-        """Returns the next batch to send; None if no batch is waiting or none may be sent now."""
+        """Returns the next batch to send; None if there is none, too many are in flight, or a retry is pending."""
         if self.failure is not None:
             return None
         for queued in islice(self.queued_batches, in_flight_max if self.has_producer_state else 1):

@@ -1,4 +1,4 @@
-"""View administration: create, list, describe and drop views, with the same Kafka requests as for topics."""
+"""Creates, lists, describes and drops views (filtered virtual topics), by the same Kafka requests as for topics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ _KEYS: Final = [VIEW_OF, VIEW_WHERE, VIEW_IDLE_MS]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo:
-    """A view: its topic, condition and number of partitions, as described by the cluster."""
+    """A view (filtered virtual topic): its source topic `of`, condition `where` and number of partitions."""
 
     name: str
     of: str
@@ -42,7 +42,7 @@ class Views:
         return partitions
 
     async def all(self, of: str | None = None) -> list[ViewInfo]:
-        """Returns all views, or the views of topic `of`. Views that a subscription created are not included."""
+        """Returns all views, or the views of topic `of`, without those that a subscription created for itself."""
         topics = {topic.name: len(topic.partitions) for topic in await self._admin.topics()}
         found = await self._cluster.configs(Resource.TOPIC, topics, _KEYS)
         views = [_info(name, values, topics[name]) for name, values in sorted(found.items()) if values.get(VIEW_OF)]

@@ -1,1 +1,1 @@
-"""Cluster metadata: image, broker registration, controller, topics, replica placement, queues and views."""
+"""Cluster metadata image, registration, controller, topics, replica placement, queues, views (filtered topics)."""

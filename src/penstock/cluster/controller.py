@@ -49,7 +49,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerDecision:
-    """The operations of one transaction, and when to decide next if the metadata image does not change earlier."""
+    """The operations of one store transaction, and when to decide next unless the metadata image changes earlier."""
 
     ops: tuple[Op, ...] = ()
     changes: tuple[PartitionChange, ...] = ()
@@ -57,7 +57,8 @@ class ControllerDecision:
 
 
 class Controller:
-    """The controller role of this broker. `epoch_version`: version of the store key `controller-epoch`."""
+    """The controller role of this broker. `epoch_version`: the version that store key `controller-epoch` must still
+    have when the controller writes."""
 
     def __init__(
         self,
@@ -76,12 +77,14 @@ class Controller:
         """Partitions whose preferred leader could lead but does not, with the time when that began; oldest first."""
 
     def decide(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
-        """Scans the image without interruption, and returns which operations to write next."""
+        """Scans the metadata image without interruption, and returns the store operations to execute next."""
         run_steps(self.scan(image, now_ms))
         return self.next_decision(image, now_ms)
 
     def next_decision(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
-        """Returns the decision for an image that `scan` has already scanned."""
+        """Returns the next store transaction for an image that `scan` has processed: leader elections and ISR changes
+        that it found, due preferred leader elections, and deletions of leftover partitions (of deleted topics and
+        of failed topic changes)."""
         room = OPERATIONS_MAX - 1
         changes = [*self._first(self._elections, room)]
         changes += self._first(self._others, room - len(changes))

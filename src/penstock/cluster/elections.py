@@ -17,7 +17,7 @@ from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
 from penstock.foundation.ids import TopicIdPartition, uuid_text
 
 RESERVED_OFFSETS: Final = 1 << 24
-"""Number of offsets that a memory partition (a partition without files) reserves in the store at a time."""
+"""Number of offsets that a partition kept only in memory reserves in the store at a time: it never reuses them."""
 
 Brokers = Mapping[int, Broker]
 
@@ -42,7 +42,8 @@ class Election(IntEnum):
 
 
 def elect_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
-    """Returns the desired state, or `state` if nothing changes. `unclean`: whether non-ISR replicas may lead."""
+    """Returns the state that the partition must have with these brokers: leader, ISR, replicas. Returns `state`
+    itself if nothing changes. `unclean`: whether replicas outside the ISR may be elected."""
     if _is_stable(state, brokers):
         return state
     isr = _live_isr(tp, state, brokers)
@@ -125,12 +126,13 @@ def with_leader(state: PartitionState, node: int, brokers: Brokers) -> Partition
 
 
 def with_unclean_leader(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Returns the state with `node` as leader and sole ISR member; a memory partition restarts at unused offsets."""
+    """Returns the state with `node` as leader and sole ISR member. A partition kept only in memory restarts
+    empty, at offsets never used before."""
     return with_new_offsets(with_leader(replace(state, isr=(node,)), node, brokers))
 
 
 def with_new_offsets(state: PartitionState) -> PartitionState:
-    """Returns the state of a memory partition that restarts empty, at an offset that it has never assigned."""
+    """Returns the state of a partition kept only in memory that restarts empty, at an offset never assigned yet."""
     if not state.in_memory:
         return state
     return replace(state, reserved_from=state.reserved_to, reserved_to=state.reserved_to + RESERVED_OFFSETS)

@@ -25,7 +25,7 @@ from penstock.foundation.steps import Steps, run_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDelta:
-    """The ids of all topics that differ between two successive values of `ClusterImage.topics`, maybe also others."""
+    """The ids of all topics that differ between two successive `ClusterImage.topics`; maybe of others, too."""
 
     before: Mapping[bytes, Topic]
     after: Mapping[bytes, Topic]
@@ -56,16 +56,16 @@ class ClusterImage:
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Client metrics subscriptions (KIP-714), by name."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
-    """Queues by name. A queue whose topic was deleted counts as deleted: see cluster/queue_changes.py."""
+    """Queues by name, maybe also queues of deleted topics, which count as deleted: see cluster/queue_changes.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
     """Message move tasks by name of their source queue, the newest task first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
-    """Views by id. A view whose topic was deleted counts as deleted: see cluster/view_changes.py."""
+    """Views (filtered virtual topics) by id, maybe also views of deleted topics, which count as deleted."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Store versions of all keys that do not belong to a topic."""
     topic_delta: TopicDelta | None = field(default=None, repr=False, compare=False)
     shown: Mapping[bytes, Topic] = field(init=False)
-    """Topics and views that clients can read, by id; unlike `topics`, which contains no views."""
+    """Topics and views (filtered virtual topics) that clients can read, by id; `topics` contains no views."""
     shown_by_name: Mapping[str, Topic] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class ClusterImage:
         return (view for view in self.views.values() if view.topic_id in self.topics)
 
     def listed_by_name(self) -> Mapping[str, Topic]:
-        """Returns the topics and views that clients list, by name; without views created for a single reader."""
+        """Returns the topics and views (filtered topics) that clients list, by name, except views for one reader."""
         if not self.views:
             return self.by_name
         return {
@@ -95,7 +95,7 @@ class ClusterImage:
         return run_steps(self.change_steps(change))
 
     def change_steps(self, change: Change) -> "Steps[ClusterImage]":
-        """Same as `with_change`, but can pause after every SLICE_KEYS keys: a snapshot may have very many keys."""
+        """Same as `with_change`, but yields after every SLICE_KEYS keys: a large snapshot takes many time slices."""
         base = ClusterImage() if change.snapshot else self
         draft = ImageDraft(base, self)
         for number, (key, state) in enumerate(change.states.items(), 1):
@@ -112,7 +112,7 @@ class ClusterImage:
 
     def changed_topics(self, since: Mapping[bytes, Topic]) -> Sequence[bytes]:
         """Returns the ids of topics that were created, changed or deleted since an image whose `topics` was `since`.
-        Takes no time per unchanged topic if that is the previous value of `topics`."""
+        If `since` is the `topics` of the previous image, the cost depends only on the number of changed topics."""
         delta, topics = self.topic_delta, self.topics
         if since is topics:
             return ()
@@ -148,7 +148,7 @@ class ClusterImage:
         return self.find_partitions(lambda state: node_id in state.replicas)
 
     def offline(self) -> Iterator[PartitionEntry]:
-        """Yields the partitions without a leader."""
+        """Yields the partitions that have no leader, or whose leader is not registered."""
         return self.find_partitions(lambda state: state.leader not in self.brokers)
 
     def under_replicated(self) -> Iterator[PartitionEntry]:

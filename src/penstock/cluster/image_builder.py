@@ -37,7 +37,7 @@ class Image(Protocol):
 
 
 class ImageDraft:
-    """A metadata image being built from the previous image. A table is copied only before its first change."""
+    """A metadata image being built from the previous one. Copies a mapping, such as `topics`, at its first change."""
 
     def __init__(self, base: Image, before: Image) -> None:
         self._base = base
@@ -50,7 +50,7 @@ class ImageDraft:
         """Ids of topics that may have been created or deleted, or may have another set of partitions."""
 
     def _table(self, name: str) -> dict[Any, Any]:
-        """Returns the draft's own copy of the image table `name`, which the caller may modify."""
+        """Returns the draft's own copy of the image's mapping `name`, such as `topics`, for the caller to modify."""
         found = self._changed.get(name)
         if found is None:
             found = self._changed[name] = dict(getattr(self._base, name))
@@ -142,7 +142,7 @@ class ImageDraft:
         return table
 
     def finish_topics(self) -> Iterator[None]:
-        """Builds topics from their own keys and the keys of their partitions, in time slices."""
+        """Builds the changed topics from their keys and those of their partitions; yields between time slices."""
         keys_seen = 0
         for topic_id in self.topic_ids():
             if topic_id in self._reshaped:
@@ -159,7 +159,7 @@ class ImageDraft:
         return dict.fromkeys((*self._headers, *self._partitions))
 
     def changes(self) -> dict[str, Any]:
-        """Returns the changed tables of the image by name; call it after `finish_topics`."""
+        """Returns the changed fields of the image by name, such as `topics`; call it after `finish_topics`."""
         return self._changed
 
     def _refill(self, topic_id: bytes) -> None:
@@ -203,7 +203,7 @@ class ImageDraft:
 
 
 def shown_view(view: View, source: Topic) -> Topic:
-    """Returns a view as a Topic, with the partitions of its source topic."""
+    """Returns a view (filtered virtual topic) as a Topic, with the partitions of its source topic."""
     return Topic(
         topic_id=view.view_id,
         name=view.name,

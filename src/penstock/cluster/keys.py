@@ -27,7 +27,7 @@ CLIENT_METRICS: Final = "client-metrics"
 FOLDERS: Final = "folders"
 DRAINED: Final = "drained"
 CONTROLLER: Final = "controller"
-"""Key of the current controller (leased). It is written together with the next controller epoch."""
+"""Key of the current controller, written together with its epoch. Leased: deleted when the broker's session ends."""
 CONTROLLER_EPOCH: Final = "controller-epoch"
 """Key of the counter of controller epochs. All writes of a controller require that its version is unchanged."""
 TOPICS: Final = "topics"
@@ -56,7 +56,8 @@ def partition(topic_id: bytes, number: int) -> str:
 
 
 def unfinished(topic_id: bytes) -> str:
-    """Returns the key (leased) that keeps the partitions of a topic from removal while a request creates them."""
+    """Returns the key that protects a topic's new partitions from removal until a request has created them all.
+    Leased: deleted when the broker's session ends."""
     return f"{UNFINISHED}/{uuid_text(topic_id)}"
 
 
@@ -71,17 +72,17 @@ def queue_moves(name: str) -> str:
 
 
 def view(view_id: bytes) -> str:
-    """Returns the key of a view. Its value has the view's name and filter, and the id of its source topic."""
+    """Returns the key of a view (filtered topic). Its value has the view's name, its filter and its topic's id."""
     return f"{VIEWS}/{uuid_text(view_id)}"
 
 
 def broker(node_id: int) -> str:
-    """Returns the key of the registration of a broker (leased)."""
+    """Returns the key of a broker's registration. Leased: deleted when the broker's session ends."""
     return f"{BROKERS}/{node_id}"
 
 
 def incarnation(epoch: int) -> str:
-    """Returns the key that exists as long as the registration with this broker epoch. It is never created again."""
+    """Returns the key that exists as long as the broker registration with this epoch, and is never created again."""
     return f"{INCARNATIONS}/{epoch}"
 
 

@@ -6,8 +6,8 @@ from penstock.cluster.image import EMPTY, ClusterImage, Topic
 
 
 class MatchingTopics:
-    """The topics that match a condition. A new image is compared with the previous one: only changed topics are
-    checked, since an image may have many thousands of topics."""
+    """Tracks the topics that match a condition. Checks only the topics that changed since the previous metadata
+    image: there may be many thousands of topics."""
 
     def __init__(self, matches: Callable[[Topic], bool]) -> None:
         self._matches = matches
@@ -15,7 +15,7 @@ class MatchingTopics:
         self._found: dict[bytes, Topic] = {}
 
     def follow(self, image: ClusterImage) -> Collection[Topic]:
-        """Returns the matching topics of the image."""
+        """Returns the matching topics of this metadata image; called for each new image."""
         for topic_id in image.changed_topics(self._seen):
             topic = image.topics.get(topic_id)
             if topic is not None and self._matches(topic):

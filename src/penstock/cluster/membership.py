@@ -33,7 +33,7 @@ T = TypeVar("T")
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 30.0
-"""How long, in seconds, a starting broker waits for a store that does not answer."""
+"""How long, in seconds, a starting broker waits for a coordination store that does not answer."""
 GRACE_S: Final = 1.0
 """How long, in seconds, a broker that lost its registration waits for its session to expire before it registers."""
 
@@ -54,7 +54,7 @@ class Membership:
         on_refused: Callable[[PenstockError], None],
     ) -> None:
         """`is_lost`: whether a partition's log is missing from the data folder. `may_lack`: whether a log may lack
-        acknowledged records. `note_cluster`: saves the cluster id in the folder. `on_registered`: called with the
+        acknowledged records. `note_cluster`: saves the cluster id there. `on_registered`: called with the
         new broker epoch. `on_refused`: called if another process has registered as this broker, so this process
         must stop."""
         self._store = store
@@ -75,7 +75,7 @@ class Membership:
 
     async def prepare(self) -> None:
         """Removes this broker's old registration, and leaves the ISRs of partitions whose data it lost. Creates
-        the cluster if missing. Raises WrongCluster or NodeIdTaken."""
+        the cluster if the store has none. Raises WrongCluster or NodeIdTaken."""
         await retry_store(self._prepare)
 
     async def _prepare(self) -> None:
@@ -215,7 +215,7 @@ class Membership:
 
 
 async def retry_store(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs `work`, and retries it while the store does not answer, for at most STORE_TIMEOUT_S."""
+    """Runs `work`; repeats it while the coordination store does not answer, for at most STORE_TIMEOUT_S."""
     backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
     clock = asyncio.get_running_loop().time
     give_up_at_s = clock() + STORE_TIMEOUT_S

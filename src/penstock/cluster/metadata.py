@@ -1,4 +1,4 @@
-"""Metadata of this broker: follows the store's watch, publishes the image, and writes changes by compare-and-set."""
+"""Metadata on this broker: follows the store's watch, publishes metadata images, writes by compare-and-set."""
 
 import asyncio
 import logging
@@ -148,7 +148,7 @@ class Metadata:
         return Check(key, image.versions[key])
 
     async def until(self, condition: Condition) -> None:
-        """Waits for an image that fulfils the condition."""
+        """Waits until the metadata image fulfils the condition."""
         if not condition(self.image):
             future = asyncio.get_running_loop().create_future()
             self._awaited.append((condition, future))
@@ -188,13 +188,13 @@ class Metadata:
         return int(await self.edit(key, lambda first: (first or 0) + count) or 0)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts a background task."""
+        """Runs `work` in a background task, which `close` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancels background tasks."""
+        """Cancels the tasks started by `spawn`, and the task that builds an image."""
         tasks = [*self._tasks, *([self._building] if self._building is not None else [])]
         for task in tasks:
             task.cancel()
@@ -202,4 +202,4 @@ class Metadata:
 
 
 async def _return_at_once(topic_id: bytes) -> None:
-    """Default of `wait_settled`: does not wait."""
+    """Default of `Metadata.wait_settled` (waits until this broker has opened a topic's replicas): does not wait."""

@@ -25,7 +25,7 @@ class PartitionState:
     """The leader's broker epoch when it was elected. A leader that restarts no longer leads in this leader epoch."""
     reserved_from: int = 0
     reserved_to: int = 0
-    """Exclusive end of the offsets that the leader of a memory partition may assign; 0 for other partitions."""
+    """Exclusive end of the offsets that the leader of a partition kept only in memory may assign; 0 for others."""
     version: int = 0
     """The store version of this state; the next write of the state requires this version."""
 

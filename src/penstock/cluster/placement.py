@@ -49,7 +49,8 @@ def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
 
 
 def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:
-    """Returns two numbers: replicas minus distinct racks, and replicas minus distinct machines."""
+    """Returns how badly a partition's replicas are spread: the number of replicas minus that of distinct racks,
+    and minus that of distinct machines. Lower is better."""
     domains = [broker.failure_domain for broker in replicas]
     return len(domains) - len({rack for rack, _ in domains}), len(domains) - len(set(domains))
 

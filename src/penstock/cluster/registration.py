@@ -46,7 +46,7 @@ class Identity:
 
 
 def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -> list[Op]:
-    """Returns the write that creates the cluster if missing. Raises WrongCluster for a folder of another cluster."""
+    """Returns the write that creates a missing cluster. Raises WrongCluster for a data folder of another cluster."""
     if keys.MOVING in image.versions:
         raise WrongCluster(
             "a cluster is being moved into this store, which is not complete; "
@@ -100,7 +100,7 @@ def lost_partitions(
 ) -> Iterator[tuple[TopicIdPartition, PartitionState]]:
     """Yields the partitions whose ISR contains this broker although its new process does not have their data.
 
-    These are memory partitions, partitions that `is_lost` reports, and all partitions if the data folder has changed.
+    These are partitions kept only in memory, those that `is_lost` reports, and all if the data folder has changed.
     """
     elsewhere = image.folders.get(identity.node_id, identity.folder) != identity.folder
     for tp, state in image.find_partitions(lambda state: identity.node_id in state.isr):
@@ -132,7 +132,8 @@ def plan_leave_isrs(node_id: int, states: Mapping[TopicIdPartition, PartitionSta
 def plan_register(
     image: ClusterImage, identity: Identity, epoch: int, lost: Mapping[TopicIdPartition, int]
 ) -> list[Op]:
-    """Returns the writes that register a broker with a new broker epoch. `lost`: see Broker.lost."""
+    """Returns the writes that register a broker with a new broker epoch. `lost`: partitions whose data it lost as the
+    last in-sync replica, with their leader epochs."""
     if identity.node_id in image.brokers:
         return []  # written, but the response was lost; or another process was faster
     broker = Broker(
@@ -157,7 +158,8 @@ def plan_register(
 
 
 def plan_leaving(image: ClusterImage, node_id: int, epoch: int) -> list[Op]:
-    """Returns the write that announces the shutdown of a broker."""
+    """Returns the write that announces a broker's shutdown, so that others take over its partitions; empty if it is
+    announced already, or the broker is not registered."""
     known = image.brokers.get(node_id)
     if known is None or known.epoch != epoch or known.leaving:
         return []

@@ -34,7 +34,7 @@ class MigrationPlan:
     missing: tuple[str, ...]
     """Keys still to be written to the target; the last is the `cluster` key, which lets brokers join."""
     seal: Seal | None
-    """The seal of the old store; None if it is not sealed yet."""
+    """The seal (mark of a started migration) of the old store; None if it is not sealed yet."""
 
     @property
     def is_complete(self) -> bool:

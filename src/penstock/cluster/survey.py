@@ -21,7 +21,7 @@ def image_of(
     machines: Mapping[int, str] | None = None,
     closed: Iterable[int] = (),
 ) -> ClusterImage:
-    """Builds a metadata image to plan on. It has no versions or registrations, so nothing can be written with it.
+    """Builds a metadata image for planning reassignments. Without store versions, it cannot be used for writes.
 
     `machines`: the machine of a broker, if it differs from its host name. `closed`: brokers that must get no
     replicas.
@@ -65,7 +65,7 @@ class Health:
     """Problems of the cluster, and reassignments in progress."""
 
     offline: tuple[PartitionEntry, ...]
-    """Partitions without a leader."""
+    """Partitions that have no leader, or whose leader is not registered."""
     under_min_isr: tuple[PartitionEntry, ...]
     """Partitions below min.insync.replicas, which refuse writes with acks=all."""
     under_replicated: tuple[PartitionEntry, ...]

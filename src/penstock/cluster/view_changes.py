@@ -1,6 +1,6 @@
 """Store writes that create a view, drop it or mark it as used; checks of topic and view names. Pure.
 
-A view has its own key in the store, and a topic and a view cannot have the same name. A view is created only if its
+A view (filtered topic) has its own key, and no topic has the same name. A view is created only if its
 topic exists, and is dropped with its topic. A view whose topic was deleted counts as deleted; any broker removes keys
 that are left of it.
 """
@@ -21,7 +21,7 @@ VIEWS_PER_TOPIC_MAX: Final = 1000
 
 
 class TooManyViews(PenstockError):
-    """The topic has the maximum number of views."""
+    """The topic has the maximum number of views (filtered virtual topics)."""
 
     code = ErrorCode.POLICY_VIOLATION
 
@@ -49,7 +49,7 @@ def _check_collision(name: str, names: Iterable[str]) -> None:
 
 
 def plan_view(image: ClusterImage, view: View) -> list[Op]:
-    """Returns the writes that create a view of the topic `view.of`. Raises UnknownTopicOrPartition, InvalidTopic
+    """Returns the writes that create a view (filtered topic). Raises UnknownTopicOrPartition, InvalidTopic
     or TooManyViews because of the topic; TopicExists or InvalidTopic because of the view's name."""
     if view.name in image.by_name:
         raise TopicExists(f"topic {view.name!r} exists already")
@@ -74,7 +74,7 @@ def plan_view(image: ClusterImage, view: View) -> list[Op]:
 
 
 def plan_drop(image: ClusterImage, view_id: bytes) -> list[Op]:
-    """Returns the writes that remove a view; empty if the view does not exist."""
+    """Returns the writes that drop a view (filtered virtual topic); empty if the view does not exist."""
     view = image.views.get(view_id)
     if view is None:
         return []
@@ -83,7 +83,7 @@ def plan_drop(image: ClusterImage, view_id: bytes) -> list[Op]:
 
 
 def plan_touch(image: ClusterImage, view_id: bytes) -> list[Op]:
-    """Returns the write that tells other brokers that a view is being read, so that it does not become idle."""
+    """Returns the write that tells other brokers that a view (filtered topic) is in use: they must not drop it."""
     view = image.views.get(view_id)
     if view is None:
         return []

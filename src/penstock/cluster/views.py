@@ -15,7 +15,7 @@ from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
 
 
 class NotAllowedOnView(PenstockError):
-    """The request would change a view, which can only be read."""
+    """The request would change a view (filtered virtual topic), which can only be read."""
 
     code = ErrorCode.POLICY_VIOLATION
 

@@ -1,4 +1,4 @@
-"""EmbeddedStore: the store of a single node, SQLite in the data folder, synced on every change."""
+"""EmbeddedStore: the coordination store of a single node: SQLite in the data folder, synced on every change."""
 
 import asyncio
 import contextlib
@@ -55,8 +55,8 @@ class Seal:
 class EmbeddedStore:
     """SQLite store: one thread owns the database. The version of a key is the revision of its last change.
 
-    Its session lasts from `open` to `close`. After a crash, the next `open` removes leased keys. `open` raises
-    StoreMoved if the store is sealed, except with `opens_sealed`, which the migration itself uses.
+    Its session lasts from `open` to `close`. After a crash, the next `open` deletes the keys leased in it.
+    `open` raises StoreMoved if the store is sealed (marked as migrated), except with `opens_sealed`, for migrations.
     """
 
     def __init__(self, path: Path, *, opens_sealed: bool = False) -> None:
@@ -127,7 +127,7 @@ class EmbeddedStore:
         return await self._on_thread(lambda: _read_seal(self._db))
 
     async def put_seal(self, seal: Seal) -> None:
-        """Writes the seal: from now on no broker opens this store."""
+        """Marks this store as migrated, or being migrated, to another: brokers that open it get StoreMoved."""
 
         def put() -> None:
             with self._db:

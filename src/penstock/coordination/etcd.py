@@ -1,4 +1,4 @@
-"""EtcdStore: the Store port on etcd, with etcd's revisions. A key's version is the revision of its last change."""
+"""EtcdStore: the Store interface on etcd. A key's version is the etcd revision of its last change."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -121,7 +121,7 @@ class EtcdStore:
 
     @staticmethod
     def _conflicting_key(ops: Sequence[Op], answer: Any) -> str:
-        """Returns the first key whose version was not the expected one."""
+        """Returns the first key of a failed transaction whose version was not the expected one."""
         for op, found in zip(ops, answer.responses, strict=True):
             kvs = found.response_range.kvs
             if (kvs[0].mod_revision if kvs else ABSENT) != op.version:

@@ -23,7 +23,7 @@ HAS_LEADER: Final = (("hasleader", "true"),)
 
 
 class EtcdSession:
-    """Grants a lease, keeps it alive, and grants a new lease when the old one has expired."""
+    """Obtains a lease from etcd, keeps it alive, and obtains a new lease when the old one has expired."""
 
     def __init__(self, client: EtcdClient, ttl_s: float) -> None:
         self.on_lost: Callable[[], None] = lambda: None

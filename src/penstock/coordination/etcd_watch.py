@@ -135,7 +135,7 @@ class EtcdFollower:
                     raise
 
     async def _read_all(self, prefix: bytes) -> Change:
-        """Reads all keys at one revision, page by page."""
+        """Reads all keys with this prefix, page by page, as they were at one revision."""
         states: dict[str, Versioned | None] = {}
         request = rpc.RangeRequest(key=prefix, range_end=range_end_of(prefix), limit=PAGE_KEYS)
         while True:

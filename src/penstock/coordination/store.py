@@ -1,4 +1,4 @@
-"""The Store port: a small linearizable key-value store with compare-and-set transactions, leases and watches.
+"""The Store interface: a small linearizable key-value store with compare-and-set transactions, leases, watches.
 
 Every write names the version that it was based on, so that a decision on outdated data changes nothing.
 
@@ -119,7 +119,7 @@ class Store(Protocol):
     """One connection to the coordination store, with one session. Reconnects automatically."""
 
     on_session_lost: list[Callable[[], None]]
-    """Callback on the event loop when the session has expired: its leased keys are deleted, or will be soon. The
+    """Called on the event loop when the session has expired: its leased keys are deleted, or will be soon. The
     store starts a new session as soon as it can. Not called for a session that ends by `close`."""
 
     @property
@@ -137,7 +137,7 @@ class Store(Protocol):
         """
 
     async def watch(self, prefix: str, watcher: Watcher) -> None:
-        """Calls `watcher` on the event loop with a snapshot, then with changes; with another snapshot after a gap.
+        """Calls `watcher` on the event loop: with a snapshot, then with changes; after a gap, with a new snapshot.
 
         Several changes may be combined. The keys of one transaction are in one Change with embedded and etcd;
         ZooKeeper reports each node separately, so under load a watcher may see a transaction in parts.

@@ -20,7 +20,7 @@ class Watch:
     floor: int = -1
     """Revision of the snapshot: earlier changes are not delivered to the watcher."""
     waiting: list[Change] | None = field(default_factory=list)
-    """Changes to deliver after the requested snapshot; None once the watcher has received the snapshot."""
+    """Changes held until the watcher has received its snapshot, and delivered after it; then None."""
 
     def notify(self, change: Change) -> None:
         if self.waiting is not None:
@@ -94,8 +94,8 @@ class Watchers:
                 future.set_exception(StoreUnavailable("the store was closed before its watchers were notified"))
 
     def limit_to_seen(self, revision: int) -> int:
-        """Returns `revision`, but at most the last revision sent to watchers. For transactions without writes:
-        they cause no watch event for which the caller could wait."""
+        """Returns `revision`, limited to the last revision sent to watchers, as the result of a transaction without
+        writes: it causes no watch event, so a caller that waited for a later revision might wait forever."""
         return min(revision, self.notified) if any(watch.waiting is None for watch in self._watches) else revision
 
 

@@ -1,4 +1,4 @@
-"""ZookeeperStore: the Store port on ZooKeeper 3.6 or newer, with kazoo.
+"""ZookeeperStore: the Store interface on ZooKeeper 3.6 or newer, with the client library kazoo.
 
 A revision is a zxid; a key's version is the version of its node, counted from 1.
 """

@@ -51,7 +51,7 @@ class AddWatch(namedtuple("AddWatch", "path")):
 
 
 class _PendingRequest:
-    """Replaces kazoo's result object of a request. Its methods are called on kazoo's thread."""
+    """Receives the result of a request, in place of kazoo's AsyncResult. Its methods are called on kazoo's thread."""
 
     __slots__ = ("_client", "_future")
 
@@ -237,7 +237,7 @@ class ZookeeperClient:
                 self._on_thread(self._restart)
 
     def _fail_waiting(self) -> None:
-        """Fails the queued requests of the previous connection."""
+        """Fails the requests that are still queued, because the connection has changed or is being closed."""
         self._in_flight = 0
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:

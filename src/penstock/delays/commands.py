@@ -7,13 +7,14 @@ from penstock.delays.entries import Entry
 
 
 class Begin(NamedTuple):
-    """Starts delaying records from this offset of the topic on. Sent once, when delays are enabled for the topic."""
+    """Command: delays records from this topic offset on; earlier ones are delivered at once, even with delay headers.
+    Sent each time a leader starts; only the first one, after delays were enabled, has an effect."""
 
     offset: int
 
 
 class Message(NamedTuple):
-    """A committed delayed record."""
+    """A committed delayed record, read from the topic."""
 
     offset: int
     due_ms: int
@@ -23,7 +24,8 @@ class Message(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Copies messages to the companion log: all delayed messages below `copied_to` that are not there yet."""
+    """Command: copies delayed messages from the topic to the partition's companion log (second log). `messages` are
+    all those below topic offset `copied_to` that are not copied yet."""
 
     messages: Sequence[Message]
     copied_to: int
@@ -32,7 +34,8 @@ class Copy(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Takes due messages for delivery. A Deliver effect with them follows once all earlier records are committed."""
+    """Command: selects due messages for delivery. Once all earlier records are committed, the effect Deliver follows:
+    the broker appends these messages to the topic."""
 
     now_ms: int
     """Current wall-clock time; messages due by then are taken."""
@@ -40,10 +43,12 @@ class Take(NamedTuple):
 
 
 class ConfirmDelivered(NamedTuple):
-    """Records that messages are delivered and committed. A new leader scans the topic only from `scan_from` on."""
+    """Command: records that due messages were appended to the topic and are committed. To find appended messages that
+    are not recorded, a new leader need only scan the topic from `scan_from` on."""
 
     offsets: Sequence[int]
-    """Offsets of the delivered messages, including unrecorded deliveries that a new leader found in the topic."""
+    """Original offsets of the messages. When a new leader starts, these are messages that its predecessor appended to
+    the topic without recording it."""
     scan_from: int
 
 
@@ -52,13 +57,15 @@ class Release(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Cancels messages. The reply is a dict from offset to whether the message was pending."""
+    """Command: cancels delayed messages that are still pending. The reply is a dict from offset to whether the
+    message was pending."""
 
     offsets: Sequence[int]
 
 
 class Rewind(NamedTuple):
-    """Removes pending messages from topic offset `end` on: an unclean election has truncated the topic to `end`."""
+    """Command: removes pending messages at topic offset `end` and above, because an unclean election has truncated
+    the topic to `end`."""
 
     end: int
 

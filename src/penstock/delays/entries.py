@@ -1,6 +1,7 @@
-"""The 32-byte entry of a pending delayed message, and the records of the companion log that hold it.
+"""The 32-byte entry of a pending delayed message, and the records in which the companion log stores messages.
 
-An entry starts with due time and offset, big-endian, so entries sorted as bytes are in delivery order.
+The companion log is a second log of the partition. An entry starts with due time and offset, big-endian, so entries
+sorted as bytes are in delivery order.
 """
 
 import struct
@@ -13,7 +14,8 @@ RANK_BYTES: Final = 16
 """Size, in bytes, of a rank: due time and offset, which define the delivery order."""
 
 CANCELLED: Final = 1
-"""Bit of an entry's `state` that marks a cancelled message. The other bits hold its generation (see machine.py)."""
+"""Bit of an entry's `state` that marks a cancelled message. The other bits are its generation, a number that grows
+when the clock is set back (see machine.py)."""
 GENERATION_MAX: Final = 127
 
 _ENTRY: Final = struct.Struct(">qqB7sq")
@@ -25,7 +27,8 @@ BEGAN: Final = (30_101).to_bytes(2, "big")
 COPIED: Final = (30_102).to_bytes(2, "big")
 DELIVERED: Final = (30_103).to_bytes(2, "big")
 MESSAGE: Final = (30_110).to_bytes(2, "big")
-"""Key prefix of the record of one delayed message. BEGAN, COPIED and DELIVERED are keys of other state records."""
+"""Key prefix of a record with one delayed message; the rest of the key is its topic offset. BEGAN, COPIED and
+DELIVERED are the keys of the other records of the state machine."""
 
 
 class Rank(NamedTuple):
@@ -48,7 +51,8 @@ class Entry(NamedTuple):
     state: int
     key_hash: bytes
     stored_at: int
-    """The offset of the message in the companion log; `offset` is its offset in the topic."""
+    """The offset at which the message is stored in the companion log, the partition's second log. `offset` is its
+    offset in the topic."""
 
     @property
     def rank(self) -> Rank:
@@ -74,7 +78,8 @@ Ranks = dict[int, Rank]
 
 
 def last_ranks(entries: Iterable[Entry]) -> Ranks:
-    """Returns, for each generation (see `Ranks`) in these entries, the highest rank: due time and offset."""
+    """Returns the highest rank (due time and offset) among the entries of each generation. A new generation starts
+    when the clock is set back (see machine.py)."""
     found: Ranks = {}
     for entry in entries:
         found[entry.generation] = max(found.get(entry.generation, BEFORE_ALL), entry.rank)
@@ -99,7 +104,7 @@ def message_key(offset: int) -> bytes:
 
 
 class StoredMessage(NamedTuple):
-    """A delayed message as stored in the companion log."""
+    """The value of a record in the companion log (second log of the partition) that stores one delayed message."""
 
     state: int
     due_ms: int

@@ -49,8 +49,8 @@ UNKNOWN: Final = -1
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 LATE_MAX_MS: Final = 1000
-"""Maximum time, in ms, by which a message is postponed so that messages are delivered in order of due time. If it
-would be postponed longer, because the clock was set back, it starts a new generation with its own order."""
+"""Maximum time, in ms, by which a message is postponed so that messages are delivered in order of due time. A longer
+wait means that the clock was set back: the message then starts a new generation, with its own order."""
 
 
 class DamagedDelays(PenstockError):

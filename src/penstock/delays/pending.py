@@ -26,7 +26,7 @@ _HASH_END: Final = 24
 
 
 class _Run:
-    """A sorted block of entries, and the position up to which it is consumed."""
+    """A sorted block of entries of pending messages, stored on disk, with the position of the next entry to take."""
 
     __slots__ = ("_head", "_head_at", "_storage", "at", "first_offset", "last_offset", "number", "size")
 
@@ -52,12 +52,13 @@ class _Run:
         return self._head[position : position + ENTRY_BYTES]
 
     def rest(self, at: int | None = None) -> bytes:
-        """Returns all entries that are not consumed, or all entries from byte position `at` on."""
+        """Returns all entries that were not taken yet; if `at` is given, only those from byte position `at` on."""
         at = self.at if at is None else max(at, self.at)
         return self._storage.read(self.number, at, self.size - at)
 
     def find(self, offset: int) -> int | None:
-        """Returns the byte position of a message's entry; None if it is not in this run or is already consumed."""
+        """Returns the byte position of the entry of the message at topic offset `offset`; None if this run does not
+        contain the message, or no longer."""
         wanted, data = offset.to_bytes(8, "big"), self.rest()
         at = data.find(wanted)
         while at >= 0:
@@ -92,8 +93,8 @@ class _Run:
 
 
 class Pending:
-    """Entries of the pending messages of one partition, by due time. New entries are in memory; each RUN_ENTRIES
-    of them become a run, sorted and stored on disk, of which at most HEAD_ENTRIES stay in memory."""
+    """Entries of the pending delayed messages of one partition, by due time. New entries are in memory. Every
+    RUN_ENTRIES of them are sorted and moved to disk as a run, of which at most HEAD_ENTRIES are also in memory."""
 
     def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
         self._storage = storage
@@ -164,8 +165,8 @@ class Pending:
         return rank_at(min(first)).due_ms if first else None
 
     def pop_to(self, last: Rank, count_max: int | None = None) -> list[Entry]:
-        """Removes and returns the entries up to and including the rank `last` (due time, offset), in order; at
-        most `count_max` entries (None: no limit)."""
+        """Removes and returns, in order, the entries up to and including rank `last` (due time and topic offset): at
+        most `count_max` entries, or all if it is None."""
         if self._incoming:
             self._drain_incoming()
         heap, heads = self._heap, self._heads
@@ -222,7 +223,8 @@ class Pending:
                     yield run, at
 
     def cancel(self, offset: int) -> bool:
-        """Cancels a message; returns whether it was pending. Its entry stays until the due time."""
+        """Cancels a message; returns whether it was pending. Its entry, marked as cancelled, is removed only at the
+        due time."""
         entry = self.find(offset)
         if entry is None:
             return False
@@ -251,7 +253,8 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """Returns up to `count_max` uncancelled entries after a rank; from the start if its due time is negative."""
+        """Returns up to `count_max` uncancelled entries, in delivery order, that follow the rank `after` (due time
+        and topic offset). If the due time in `after` is negative, returns the first entries."""
         if self._incoming:
             self._drain_incoming()
         rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES) if after.due_ms >= 0 else b""
@@ -261,7 +264,8 @@ class Pending:
         return list(islice(live, count_max))
 
     def drop_from(self, offset: int) -> None:
-        """Removes the messages from this topic offset on, because the topic has lost them."""
+        """Removes messages at this topic offset and above, because an unclean election has truncated the topic
+        there."""
         found = self.pop_to(Rank(2**63 - 1, 2**63 - 1))
         self.put_back(entry for entry in found if entry.offset < offset)
 

@@ -1,12 +1,12 @@
-"""Storage port for sorted runs of delayed entries, so that the state machine does no file I/O."""
+"""Storage interface for sorted blocks of delayed-message entries, so that the state machine does no file I/O."""
 
 from itertools import count
 from typing import Protocol
 
 
 class RunStorage(Protocol):
-    """Stores sorted runs of delayed entries as blocks of bytes, until the process ends. The next start rebuilds
-    them from the companion log, which stores the delayed messages."""
+    """Stores runs (sorted blocks of delayed-message entries) until the process ends. The next start rebuilds them
+    from the companion log, the partition's second log, which stores the delayed messages."""
 
     def put(self, data: bytes | bytearray) -> int:
         """Stores a block; returns the number that identifies it."""
@@ -14,7 +14,7 @@ class RunStorage(Protocol):
     def read(self, number: int, at: int, size: int) -> bytes: ...
 
     def patch(self, number: int, at: int, data: bytes) -> None:
-        """Overwrites bytes of a block."""
+        """Overwrites the bytes of a block from position `at` on with `data`."""
 
     def drop(self, number: int) -> None: ...
 

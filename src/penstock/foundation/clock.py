@@ -13,14 +13,14 @@ class Clock(Protocol):
         """Wall-clock milliseconds since the epoch, for timestamps and retention."""
 
     def steady_ms(self) -> int:
-        """Milliseconds since the epoch, without the jumps when the wall clock is set; for state machines."""
+        """Milliseconds since the epoch that do not jump when the wall clock is set; for state machines."""
 
     def monotonic_s(self) -> float:
         """Monotonic seconds, for timeouts."""
 
 
 def conservative_now_ms(clock: Clock) -> int:
-    """Returns the earlier of wall clock and steady clock: data expired by that time is expired by both."""
+    """Returns the earlier time of wall clock and steady clock, so that data expires only when both clocks agree."""
     return min(clock.now_ms(), clock.steady_ms())
 
 

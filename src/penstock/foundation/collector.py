@@ -16,8 +16,11 @@ logger = logging.getLogger(__name__)
 LONG_S: Final = 0.005
 """A full garbage collection that takes at least this CPU time, in seconds, is followed by `gc.freeze`."""
 COLLECT_ALL_S: Final = 6 * 3600.0
-"""Minimum time, in seconds, between two collections that also visit frozen objects; see also FREEZES_MIN."""
+"""Minimum time, in seconds, between two garbage collections that include frozen objects (see `gc.freeze`). There must
+also have been FREEZES_MIN calls of `gc.freeze` between them."""
 FREEZES_MIN: Final = 100
+"""Minimum number of calls of `gc.freeze` between two garbage collections that include frozen objects. COLLECT_ALL_S
+must also have passed between them."""
 THRESHOLDS: Final = (700, 10, 5)
 """gc.set_threshold values: a full collection after about 35,000 new surviving objects, half of Python's default."""
 OLDEST: Final = 2

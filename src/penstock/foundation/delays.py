@@ -1,6 +1,6 @@
 """The record headers of delayed messages: parses and checks delivery times. Pure.
 
-`penstock-deliver-at` is a time, `penstock-delay` a duration, `penstock-delay-level` one of RocketMQ's levels.
+`penstock-deliver-at` is a time, `penstock-delay` a duration, `penstock-delay-level` one of RocketMQ's delay levels.
 """
 
 import re
@@ -30,13 +30,14 @@ LEVELS_MS: Final = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
-"""Delays in milliseconds of levels 1 to 18: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h."""
+"""RocketMQ's delay levels, which the record header `penstock-delay-level` refers to: the delays of levels 1 (one
+second) to 18 (two hours), in milliseconds."""
 
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH_MS: Final = re.compile(r"[0-9]{1,18}")
 _SECONDS_LIKE: Final = range(10**9, 10**11)
-"""Values of `penstock-deliver-at` that are probably seconds: as milliseconds they are dates of 1970 to 1973."""
+"""Rejected values of `penstock-deliver-at`: probably seconds; as milliseconds they are dates of 1970 to 1973."""
 
 
 def is_delayed(headers: Iterable[tuple[str, object]]) -> bool:

@@ -29,13 +29,13 @@ def limit() -> int:
 
 
 def is_scarce(descriptor: int, reserve: Reserve) -> bool:
-    """Returns whether a descriptor that was just opened cuts into the reserve."""
+    """Returns whether, with `descriptor` just opened, fewer file descriptors are free than the reserve requires."""
     # A new descriptor has the lowest free number: an estimate if the kernel does not report how many are in use.
     return max(descriptor + 1, _count_in_use()) > _bound(reserve)
 
 
 def available(reserve: Reserve) -> int:
-    """Returns how many descriptors may be opened now without cutting into the reserve; 0 if none."""
+    """Returns how many file descriptors may be opened now so that the reserve stays free; 0 if none."""
     try:
         in_use = _count_in_use() or len(os.listdir(_OPEN))
     except OSError:  # no descriptor left to list them

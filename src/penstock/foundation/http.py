@@ -31,7 +31,7 @@ class HttpResponse(NamedTuple):
 
 
 def unavailable(reason: str, headers: bytes = b"") -> HttpResponse:
-    """Returns a 503 with an HTML body, which SQS SDKs (Query protocol) retry; they would parse other text as XML."""
+    """Returns a 503 that SQS SDKs (Query protocol) retry: its body is HTML; they parse other bodies as XML."""
     body = f"<html><body>{reason}</body></html>\n".encode()
     return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, body, "text/html; charset=utf-8", headers)
 

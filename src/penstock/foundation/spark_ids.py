@@ -1,4 +1,4 @@
-"""Transactional ids of Spark tasks. All ids of a query have the same coordinator, which commits them together."""
+"""Transactional ids of Spark tasks. One coordinator has all ids of a Spark query, and commits them together."""
 
 import re
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 from penstock.foundation.errors import InvalidRequest
 
 QUERY_BYTES_MAX: Final = 100
-"""Maximum size of a query name, in bytes. (Spark's query ids are UUIDs of 36 characters.)"""
+"""Maximum size of a Spark query's name, in bytes; the name is usually its id, a UUID of 36 characters."""
 TASK_ID_BYTES_MAX: Final = 190
-"""Maximum size of a task's transactional id, in bytes: it bounds a CommitSet request, which lists many such ids."""
+"""Maximum size, in bytes, of a Spark task's transactional id: it bounds a CommitSet request, which lists many ids."""
 
 _SHAPE: Final = re.compile(r"spark/([^/]+)/[0-9]+/[^/]+")
 
 
 def transactional_id(query: str, partition: int, attempt: str) -> str:
-    """Returns the transactional id of a task attempt; the same attempt number in the next batch has the same id."""
+    """Returns the transactional id of a Spark task attempt; in the next batch, the same attempt has the same id."""
     check_query(query)
     name = f"{coordinator_key_of(query)}/{partition}/{attempt}"
     if query_of(name) != query or len(name.encode()) > TASK_ID_BYTES_MAX:
@@ -26,7 +26,7 @@ def transactional_id(query: str, partition: int, attempt: str) -> str:
 
 
 def check_query(query: str) -> None:
-    """Raises InvalidRequest for an invalid query name."""
+    """Raises InvalidRequest for an invalid name of a Spark query."""
     if not query or "/" in query or len(query.encode()) > QUERY_BYTES_MAX:
         raise InvalidRequest(
             f"{query!r} is not a query name; expected 1 to {QUERY_BYTES_MAX} bytes without '/': Spark's query id"
@@ -34,7 +34,7 @@ def check_query(query: str) -> None:
 
 
 def query_of(transactional_id: str) -> str | None:
-    """Returns the query of a Spark task's transactional id; None if the id is not of that form.
+    """Returns the Spark query of a task's transactional id; None if the id is not that of a Spark task.
 
     >>> query_of("spark/6f1c/3/0.1")
     '6f1c'
@@ -46,7 +46,7 @@ def query_of(transactional_id: str) -> str | None:
 
 
 def coordinator_key_of(query: str) -> str:
-    """Returns the key with which FindCoordinator finds the transaction coordinator of a query."""
+    """Returns the key with which FindCoordinator finds the transaction coordinator of a Spark query."""
     return f"spark/{query}"
 
 

@@ -12,14 +12,17 @@ class TopicsChanged:
     """Command: tells the group coordinator that its metadata image was replaced by a newer one."""
 
     deleted: frozenset[str]
-    """Names of topics that were deleted. A topic of the same name with another id may exist."""
+    """Names of topics that were deleted. A topic with the same name may have been created since; it has another topic
+    id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveOffsets:
-    """Command: removes some of the committed offsets of a group with very many offsets, before the group is deleted.
+    """Command: removes a part of a group's committed offsets, so that the rest fits into the record batch of
+    DeleteGroups.
 
-    The reply is the number of removed offsets; 0 if DeleteGroups can remove the rest. Fails as DeleteGroups does.
+    The broker sends it before DeleteGroups and repeats it until the reply, the number of removed offsets, is 0.
+    Raises the same errors as DeleteGroups.
     """
 
     group_id: str
@@ -38,15 +41,17 @@ class ClientDisconnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindDeliveryState:
-    """Command: finds the topics in which a share group has delivery state. The reply is topic names by topic id."""
+    """Command: finds the topics in which a share group has delivery state (which messages are in flight or
+    acknowledged; stored by the partition leaders). The reply is topic names by topic id."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddDeliveryState:
-    """Command: records that a share group without members will have delivery state in `topics`; creates the group
-    if it does not exist. The reply is None. Raises NonEmptyGroup if the group has members."""
+    """Command: records that a share group will have delivery state (which messages are in flight or acknowledged) in
+    `topics`; creates the group if it does not exist. The reply is None. Raises NonEmptyGroup if the group has
+    members."""
 
     group_id: str
     topics: Mapping[bytes, str]
@@ -54,7 +59,8 @@ class AddDeliveryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteDeliveryState:
-    """Command: deletes the delivery state in `topic_ids` of a share group without members. The reply is None."""
+    """Command: deletes the delivery state (which messages are in flight or acknowledged) that a share group without
+    members has in `topic_ids`. The reply is None."""
 
     group_id: str
     topic_ids: frozenset[bytes]
@@ -62,7 +68,8 @@ class DeleteDeliveryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryStateDeleted:
-    """Command: reports that all partition leaders have deleted the delivery state named in DeleteStateAtLeaders."""
+    """Command: reports that all partition leaders have done what the effect DeleteStateAtLeaders asked for: they have
+    deleted the share group's delivery state in `topic_ids`."""
 
     group_id: str
     topic_ids: frozenset[bytes]
@@ -70,7 +77,8 @@ class DeliveryStateDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCompanionLogs:
-    """Effect: the broker creates companion logs, which store delivery state. Repeated until all logs exist."""
+    """Effect: the broker creates companion logs, the second logs of partitions, which store the delivery state of
+    share groups. Sent again until all of them exist."""
 
     topic_ids: frozenset[bytes]
 
@@ -88,7 +96,7 @@ class DeleteStateAtLeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateStreamsTopics:
-    """Effect: the broker creates the internal topics of a streams group. Repeated until the topics exist."""
+    """Effect: the broker creates the internal topics of a streams group. Sent again until the topics exist."""
 
     group_id: str
     topics: tuple[InternalTopic, ...]

@@ -83,7 +83,8 @@ MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, 
 
 
 class GroupCoordinator:
-    """The state machine of the group coordinator. The broker replaces `settings` and `image` when they change."""
+    """The state machine of the group coordinator. The broker replaces `settings`, and `image` (the cluster metadata),
+    when they change."""
 
     def __init__(self, *, settings: GroupSettings, image: ClusterImage, new_member_id: Callable[[str], str]) -> None:
         self.settings = settings

@@ -116,4 +116,5 @@ class CoordinatorView(Protocol):
         """Returns a unique member id that starts with `name`."""
 
     def new_group(self, of: type[G], group_id: str) -> G:
-        """Returns a new group, which exists once the records of the current decision are persisted."""
+        """Returns a new group object. It is not in `groups` until the records of the current decision are persisted
+        and applied."""

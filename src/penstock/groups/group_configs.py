@@ -92,7 +92,8 @@ _BOUNDED: Final = (
     "streams.session.timeout.ms",
     "streams.heartbeat.interval.ms",
 )
-"""Names of group configs with limits: broker settings `group.share.min.x` and `group.share.max.x` limit `share.x`."""
+"""Names of group configs that have limits: `share.x` must be between the broker settings `group.share.min.x` and
+`group.share.max.x`."""
 
 
 def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
@@ -138,7 +139,7 @@ def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str],
 
 
 def reset_before_ms(text: str) -> int | None:
-    """Returns the duration, in ms, of a `share.auto.offset.reset` by_duration; None for latest and earliest.
+    """Returns the duration, in ms, in a value of `share.auto.offset.reset`; None for `latest` and `earliest`.
 
     >>> reset_before_ms("by_duration:PT1H0.5S")
     3600500

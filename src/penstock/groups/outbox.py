@@ -11,8 +11,8 @@ class Outbox:
         self._replies: list[Reply] = []
 
     def reply(self, ticket: Ticket, response: Any) -> None:
-        """Adds a reply; `response` may be a PenstockError, which the request handler converts to an error
-        response. Callers raise errors of the current request instead, unless they have already changed state."""
+        """Adds a reply. A PenstockError as `response` is converted to an error response by the request handler. To
+        refuse the request that is being handled, raise the error instead, unless group state has already changed."""
         self._replies.append(Reply(ticket=ticket, value=response))
 
     def decision(self, transaction: ProducerKey | None = None) -> Decision:

@@ -218,7 +218,8 @@ class TopicInfo:
 
 @record(versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """The topics in which a share group has delivery state, and those whose delivery state is being deleted."""
+    """The topics in which a share group has delivery state (which messages are in flight or acknowledged), and those
+    where that state is being deleted."""
 
     initializing_topics: Array[TopicPartitionsInfo]
     initialized_topics: Array[TopicPartitionsInfo]

@@ -25,7 +25,8 @@ class SliceResult(NamedTuple):
 
 
 class TopicChanges:
-    """Updates groups and offsets after topics have changed; repeats the update until no record is left to persist."""
+    """Updates groups and offsets after topics have changed. Repeats the update until it finds nothing to write, since
+    a write may fail."""
 
     def __init__(self, coordinator: CoordinatorView) -> None:
         self._coordinator = coordinator
@@ -66,7 +67,8 @@ class TopicChanges:
         return SliceResult((), None)
 
     def _stale_offsets(self) -> list[StateRecord]:
-        """Returns tombstones of offsets of deleted topics: at most TOMBSTONES_AT_ONCE, plus one if there are more."""
+        """Returns tombstones of offsets of deleted topics: at most TOMBSTONES_AT_ONCE, and one more if further
+        offsets have to be removed in the next time slice."""
         records: list[StateRecord] = []
         for topic in sorted(self._deleted):
             limit = TOMBSTONES_AT_ONCE + 1 - len(records)

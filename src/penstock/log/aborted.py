@@ -41,7 +41,8 @@ class AbortedList:
         entries. If damaged bytes follow, returns the log offset from which abort markers may lack an entry: the
         offset after the last intact entry's marker, or `base_offset` if no entry is intact.
 
-        Damaged bytes stay until `replace_from`: if the process dies before that, the next recovery must see them.
+        Leaves damaged bytes in the file until `replace_from`, so that the next recovery finds them too if the
+        process dies before that.
         """
         found = self._disk.load(self._path)
         data = found or b""

@@ -66,9 +66,10 @@ def admit(
 ) -> Buffer:
     """Validates a batch and returns the batch to append in its place. The cost grows with the decompressed size.
 
-    `may_delay`: whether the topic can already hold back delayed messages. `body_max`: maximum decompressed bytes;
-    above it, raises TooLargeForEventLoop: call `admit` on a thread without `body_max`. Raises RejectedRecords for
-    invalid records, and MessageTooLarge for a batch above decompressed.batch.max.bytes.
+    `may_delay`: whether delayed messages are already enabled on the partition; if not, raises DelaysNotReady for
+    delayed records. `body_max`: maximum decompressed bytes; above it, raises TooLargeForEventLoop: call `admit` on
+    a thread without `body_max`. Raises RejectedRecords for invalid records, and MessageTooLarge for a batch above
+    decompressed.batch.max.bytes.
     """
     header = read_client_batch(batch)
     limit = settings.decompressed_bytes_max

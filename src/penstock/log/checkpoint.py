@@ -29,7 +29,7 @@ FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
 _WRITTEN: Final = 0
 _SYNCED: Final = 2
-"""Index of the first of two slots for fsynced checkpoints; `_WRITTEN`: same for checkpoints without fsync."""
+"""Index, in the checkpoint file, of the first of two slots for fsynced checkpoints; `_WRITTEN`: for the others."""
 
 
 @contextmanager
@@ -152,7 +152,8 @@ def _read_slots(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
 
 @dataclass(frozen=True, slots=True)
 class HolesMarker:
-    """Durably marks a log as having offset gaps. Runs on a thread, before the first gap is made."""
+    """Durably marks a log as having offset gaps, which recovery would otherwise take for damage. Runs on a thread,
+    before the first gap is made."""
 
     disk: Disk
     folder: str

@@ -143,7 +143,7 @@ class Job:
 
     def _find_last_of_producers(self) -> dict[int, int]:
         """Returns, by producer id, the last offset of the producer's last batch, or of its last marker if that has
-        a newer epoch. Considers only the segments to compact: batches after them may still be lost or truncated."""
+        a newer epoch: compaction keeps it. Ignores later segments, whose batches may still be lost or truncated."""
         last: dict[int, tuple[int, int]] = {}
         for segment in self.sources:
             for _, header in segment.headers():

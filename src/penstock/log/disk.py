@@ -26,7 +26,7 @@ MAP_BYTES_MIN: Final = 32 << 10
 
 
 class ColdRead(PenstockError):
-    """The bytes to read are not in the page cache: call `warm` on a thread, then repeat the read."""
+    """The bytes to read are not in the page cache: call the error's `warm` on a thread, then repeat the read."""
 
     def __init__(self, message: str, warm: Callable[[], None]) -> None:
         super().__init__(message)
@@ -49,7 +49,8 @@ class File(Protocol):
         """Overwrites existing bytes in place; this needs no disk space."""
 
     def prepare_truncate(self, size: int) -> None:
-        """Allocates the disk space that `truncate(size)` needs; raises StorageError if there is too little."""
+        """Prepares `truncate(size)`: if truncating must replace the file by a copy of its first `size` bytes, writes
+        the copy now. Raises StorageError, for example on a full disk; then the file is unchanged."""
 
     def truncate(self, size: int) -> None:
         """Truncates the file to `size` bytes; does nothing if the file is not longer than that."""
@@ -90,8 +91,7 @@ class Disk(Protocol):
 
 _REMOVE_ATTEMPTS: Final = 10
 CUT: Final = ".cut"
-"""Suffix of the temporary copy that is made to truncate a file: the copy has the bytes to keep, and replaces the
-file."""
+"""Suffix of the copy of a file's first bytes that replaces the file when a memory-mapped file is truncated."""
 TRASH: Final = "trash"
 """Folder of files that a background thread deletes."""
 _preadv: Final = os.preadv

@@ -22,7 +22,9 @@ class LeaderEpochCache:
         return self.entries[-1][1] if self.entries else NO_OFFSET
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Records a batch of `epoch` at `start_offset`, the log end offset; returns whether the cache changed."""
+        """Adds `epoch`, which starts at the log end offset `start_offset`, if it is newer than the cached epochs.
+        Before that, removes cached epochs that start there, since they have no batches. Returns whether the cache
+        changed."""
         if epoch == self.latest:
             return False
         # An epoch without batches, whose leader wrote nothing, is replaced by the epoch of the batch at its offset.

@@ -160,7 +160,8 @@ class LogFiles:
         return HolesMarker(self.disk, self.folder, self.checkpoint_file, self.checkpoint, is_unsynced)
 
     def snapshot_producers(self, even_if_unchanged: bool = False) -> None:
-        """Schedules a snapshot of the producer state, which shortens the replay at the next recovery."""
+        """Schedules a snapshot of the producer state, which shortens the replay at the next recovery. Does nothing
+        if the state is unchanged since the last snapshot, unless `even_if_unchanged`."""
         self._snapshot_at_bytes = self.size_bytes
         if self.producers.changes == self._snapshot_changes and not even_if_unchanged:
             return
@@ -202,8 +203,9 @@ class LogFiles:
         return bool(self._unsynced) or self._is_sync_needed_by_compaction
 
     def begin_sync(self) -> SyncTicket:
-        """Returns a ticket: run it as a job of `io`, which fsyncs on a thread, then pass it to `end_sync`. Raises
-        StorageError if an earlier fsync failed: only recovery can determine which batches are on the disk."""
+        """Begins an fsync of the log. The caller, a job of the log's I/O queue, runs the returned ticket on a thread,
+        and then passes it to `end_sync`. Raises StorageError if an earlier fsync failed: only recovery can determine
+        which batches are on the disk."""
         if self.checkpoint_file.has_failed:
             raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to recover the log")
         segments = (*self._unsynced, self.segments[-1])
@@ -240,7 +242,7 @@ class LogFiles:
 
     def close(self) -> None:
         """Writes a producer snapshot, fsyncs, writes the final checkpoint and closes the files. Waits for the
-        disk; `io` must be stopped or idle."""
+        disk; the log's I/O queue (`io`) must be stopped or idle."""
         if self._pending_snapshot is not None or self.producers.changes != self._snapshot_changes:
             self._pending_snapshot = None
             if self._snapshots.save(self.end_offset, self.producers.take_snapshot()):

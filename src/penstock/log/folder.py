@@ -55,7 +55,7 @@ class LogFolder:
         return path in self._made and not self.disk.names(path)
 
     def is_leftover(self, path: str) -> bool:
-        """Whether the folder has files, but its log is not in the manifest: removed, or never completely created."""
+        """Whether the folder has files, but is not in the manifest: the log's creation or removal was interrupted."""
         return path not in self._made and bool(self.disk.names(path))
 
     def find_lost(self) -> frozenset[str]:
@@ -134,7 +134,8 @@ class LogFolder:
         self._lines = len(made)
 
     def strays(self, known: Iterable[str]) -> list[str]:
-        """Returns the log folders that are not in `known`: their topics were deleted while this broker was down."""
+        """Returns the paths of log folders that are not in `known`: while this broker was down, their topics were
+        deleted or their replicas moved to other brokers."""
         found = {
             f"{LOGS}/{topic}/{name}" for topic in self.disk.names(LOGS) for name in self.disk.names(f"{LOGS}/{topic}")
         }

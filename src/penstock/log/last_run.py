@@ -2,7 +2,7 @@
 
 A killed process loses nothing that it wrote. A machine that stopped unexpectedly may have lost everything that was
 not fsynced, so logs with flush=os may lack acknowledged records. Every later process sees the power loss, until one
-has reported it to the cluster.
+has reported it to the cluster, by leaving the ISRs of the affected partitions.
 """
 
 import json
@@ -36,7 +36,8 @@ class LastRun:
         self._note(ended=False)
 
     def mark_loss_reported(self) -> None:
-        """Records that the power loss was reported: the cluster no longer relies on records that may be lost."""
+        """Records that the power loss was reported: this broker has left the ISRs of partitions whose logs may lack
+        records, so later processes need not leave them again."""
         if self._is_loss_unreported:
             self._is_loss_unreported = False
             self._note(ended=False)

@@ -108,7 +108,8 @@ class Log(TruncatableLogFiles):
         return self._append(batch, fields, now_ms, leader_epoch)
 
     def refuse(self, batch: Buffer, error: PenstockError) -> None:
-        """Records that a producer's batch was rejected and will be retried, so that later batches wait for it."""
+        """Records that a producer's batch was rejected and will be retried: until then, the producer's later batches
+        are rejected with the same error, so that they do not overtake it."""
         if len(batch) >= HEADER_BYTES:
             self.producers.refuse(read_header(batch), error)
 
@@ -122,10 +123,11 @@ class Log(TruncatableLogFiles):
     ) -> Appended:
         """Appends one batch that this broker built: state of a coordinator, or a transaction marker.
 
-        Skips the checks for producers' batches; the batch has no sequence, and may start a transaction of a producer
-        here. `marker`: the content of a transaction marker; if None, it is read from the batch. `any_size`: do not
-        check max.message.bytes, for a copy of messages that were accepted before. Raises MessageTooLarge,
-        InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
+        Skips the checks for producers' batches: the batch has no sequence numbers, and may start a transaction in
+        this partition without the coordinator's verification. `marker`: the content of a transaction marker; if
+        None, it is read from the batch. `any_size`: do not check max.message.bytes, for a copy of messages that were
+        accepted before. Raises MessageTooLarge, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
+        StorageError.
         """
         header = read_header(batch)
         is_control = header.attributes & CONTROL

@@ -40,7 +40,7 @@ class MemoryFile:
         self._starts = [0]
 
     def prepare_truncate(self, size: int) -> None:
-        """Does nothing: truncation needs no space."""
+        """Does nothing: a file in memory is truncated without a copy."""
 
     def truncate(self, size: int) -> None:
         size = min(size, self.size)

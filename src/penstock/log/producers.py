@@ -128,7 +128,7 @@ class Producers:
             self._refused[key] = Refused(header.base_sequence, type(error))
 
     def _next_of(self, key: ProducerKey) -> int:
-        """Returns the sequence expected of a producer's next batch; NO_SEQUENCE without a batch in this epoch."""
+        """Returns the sequence expected of a producer's next batch; NO_SEQUENCE if it has no batch in this epoch."""
         producer = self.by_id.get(key.producer_id)
         if producer is None or producer.epoch != key.epoch or not producer.window:
             return NO_SEQUENCE
@@ -255,9 +255,10 @@ class Producers:
     # -- expiry
 
     def _evict(self) -> None:
-        """Scans EVICTION_SCAN producers, from where the last scan stopped. Of those without an open transaction,
-        evicts one in 2^EVICTION_SHIFT (at least one): those idle longest. If all have open transactions, scans the
-        next ones: the transaction of an evicted producer could never end."""
+        """Evicts producers to make room for a new one: scans EVICTION_SCAN producers, from where the last scan
+        stopped, and of those without an open transaction evicts one in 2^EVICTION_SHIFT (at least one), those idle
+        longest. If all have open transactions, scans the next ones: the transaction of an evicted producer could
+        never end."""
         by_id = self.by_id
         for _ in range(2 + len(by_id) // EVICTION_SCAN):
             if not self._candidates:

@@ -252,8 +252,8 @@ class _TailReader:
         may_skip: bool,
         has_holes: bool,
     ) -> None:
-        """`may_skip`: offsets may be missing within a segment: this follower fetched batches that the leader had
-        compacted. `has_holes`: offsets may also be missing between segments."""
+        """`may_skip`: accepts offset gaps within a segment, since the log is marked as having gaps: it was compacted,
+        here or on the leader. `has_holes`: also accepts gaps between segments."""
         self._start_offset = start_offset
         self._may_skip = may_skip
         self._has_holes = has_holes

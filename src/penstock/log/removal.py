@@ -17,8 +17,8 @@ class TornLog(StorageError):
 
 
 class TruncatableLogFiles(LogFiles):
-    """Log files whose segments can be removed. Readers no longer see a removed segment; jobs of `io` delete its
-    files."""
+    """Log files whose segments can be removed. Readers no longer see a removed segment; a job of the log's I/O queue
+    deletes its files later."""
 
     # -- trim at the log start offset
 
@@ -123,7 +123,9 @@ class TruncatableLogFiles(LogFiles):
 
     def begin_replacement(self, first: int, count: int, end_offset: int) -> Work:
         """Prepares to replace `count` segments from index `first` on, which end before the offset `end_offset`.
-        Returns the work to run on a thread before the replacement. `end_replacement` must be called afterwards."""
+        Returns work to run on a thread before the files are replaced: it durably marks the log as having offset
+        gaps, and replaces producer snapshots below `end_offset` by a new one. Call `end_replacement` afterwards, also
+        after an error."""
         self.mark_holes()
         for segment in self.segments[first : first + count]:
             segment.open_all()  # these names will soon be the new files

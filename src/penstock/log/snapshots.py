@@ -65,8 +65,9 @@ class Snapshots:
         aborted_known_to: int = LONG_MAX,
         limit: int = PRODUCER_IDS_MAX,
     ) -> Producers:
-        """Returns the state of at most `limit` producers at `end_offset`. Deletes damaged and later snapshots.
-        Rebuilds the segments' aborted lists for markers at or after the offset `aborted_known_to`."""
+        """Returns the state of at most `limit` producers at `end_offset`. Deletes damaged snapshots, and those after
+        `end_offset`. Rebuilds the segments' lists of aborted transactions from `aborted_known_to` on, the offset from
+        which on abort markers may be missing in them."""
         start, producers = self._newest(segments, end_offset, limit, remove=True)
         aborted = _replay(segments, producers, start, now_ms)
         known_to = min(aborted_known_to, end_offset)

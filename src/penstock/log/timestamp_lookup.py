@@ -66,7 +66,8 @@ def latest_timestamp(log: Log) -> int:
 
 def find_time(log: Log, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
     """Returns timestamp and offset of the first record at or after a timestamp, below the offset `limit`, or None.
-    If the batch is too large to decompress on the event loop, returns its first offset. Raises ColdRead."""
+    If the batch is too large to decompress on the event loop, returns its first offset. Raises ColdRead if bytes are
+    not in the page cache."""
     for candidate in candidates(log, timestamp_ms, limit):
         if candidate is None:
             continue

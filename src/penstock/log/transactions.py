@@ -114,8 +114,8 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Returns whether to keep a transaction marker, and the transaction that the marker aborts. That is None
-        for a commit marker, and for a transaction that has no batch left in the log."""
+        """Returns whether to keep a transaction marker, and the transaction that it aborts. The latter is None for a
+        commit marker, and if the transaction has no batch left in the log."""
         self._advance_to(header.last_offset)
         has_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)

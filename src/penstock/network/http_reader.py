@@ -22,7 +22,8 @@ of a request's URL."""
 HEADER_OVERHEAD_BYTES: Final = 32
 """Bytes counted per header besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): limits the header count."""
 FEED_BYTES: Final = 16 << 10
-"""Maximum bytes passed to `feed` at once, except body bytes; at most about 900 requests or 2,700 chunks."""
+"""Maximum bytes, besides body bytes, that one call of `RequestReader.feed` parses. Bounds the time of a call, because
+these bytes hold at most about 900 requests or 2,700 chunks."""
 HEAD_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX + FEED_BYTES
 """Maximum bytes of the request line and headers as sent: bounds the memory of a header that does not end."""
 FRAMING_BYTES_MAX: Final = 1 << 20

@@ -1,4 +1,4 @@
-"""Prometheus metrics of views: records scanned and matched on this broker."""
+"""Prometheus metrics of views (filtered virtual topics): records scanned and matched on this broker."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from penstock.broker.views.service import ViewService
 
 VIEWS_MAX: Final = 1000
-"""Maximum number of views that have their own metrics: bounds the size of a scrape."""
+"""Maximum number of views (filtered virtual topics) with their own metrics: bounds the size of a scrape."""
 COUNTERS: Final = (
     ("scanned", "penstock_view_scanned_records", "Records scanned for readers of a view"),
     ("scanned_bytes", "penstock_view_scanned_bytes", "Bytes of record batches scanned for readers of a view"),
@@ -22,7 +22,7 @@ COUNTERS: Final = (
 
 
 class ViewMetrics:
-    """Collects the counters of views at scrape time."""
+    """Collects the counters of views (filtered virtual topics) at scrape time."""
 
     def __init__(self, service: ViewService) -> None:
         self._service = service

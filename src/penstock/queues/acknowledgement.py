@@ -1,7 +1,8 @@
 """Decides on acknowledgements: finish, release, reject, renew, move. Pure.
 
-An acknowledgement may cover only a part of a delivery range, or several ranges; several acknowledgements of one
-command may cover parts of the same range. So ranges are first split (RangeEdits), and persisted at the end.
+Delivery state is stored as delivery ranges: consecutive messages in one state. An acknowledgement may cover only a
+part of a delivery range, or several ranges; several acknowledgements of one command may cover parts of the same
+range. So ranges are first split in memory (RangeEdits), and only the result is persisted.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotI
 from penstock.queues.records import DeliveryRange, Move
 
 RELEASED_MAX: Final = 500
-"""Maximum number of delivery ranges that one ReleaseHolder releases, so that the record batch stays below 1 MiB."""
+"""Maximum number of delivery ranges (consecutive messages in one state) that one ReleaseHolder command releases, so
+that its record batch stays below 1 MiB."""
 _ONLY_IN_FLIGHT: Final = frozenset((AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.DELETE))
 _FINISHED: Final = frozenset((AckType.DONE, AckType.DELETE))
 
@@ -23,7 +25,7 @@ _FINISHED: Final = frozenset((AckType.DONE, AckType.DELETE))
 def acknowledge(
     draft: Draft, delivery: DeliveryState, command: Acknowledge, now_ms: int
 ) -> tuple[PenstockError | None, ...]:
-    """Applies each acknowledgement independently of the others. Returns an error, or None, for each."""
+    """Applies each acknowledgement of the command independently of the others. Returns None or an error for each."""
     items = command.items
     done = _done_together(items)
     if done is not None:  # messages that were received together are one range, and mostly finished together
@@ -57,7 +59,8 @@ def _done_together(items: Sequence[Acknowledgement]) -> Acknowledgement | None:
 
 
 def release_holder(draft: Draft, delivery: DeliveryState, command: ReleaseHolder, now_ms: int) -> int:
-    """Releases at most RELEASED_MAX ranges that a consumer has in flight. Returns the number of messages released.
+    """Releases the messages that a consumer has in flight: those of at most RELEASED_MAX delivery ranges (consecutive
+    messages in one state). Returns the number of messages released.
 
     Scans all ranges, which is acceptable because a consumer leaves only once.
     """
@@ -94,7 +97,8 @@ def _acknowledge_one(
 
 
 def _refusal(piece: DeliveryRange, item: Acknowledgement, now_ms: int) -> PenstockError | None:
-    """Returns the error if this part of a delivery range may not be acknowledged, or None."""
+    """Returns the error with which the acknowledgement `item` is refused for a part of a delivery range; None if it
+    is allowed."""
     if piece.move is not None:
         return AlreadyFinished(f"message {item.first} is being moved to another queue")
     if item.ack_type is AckType.CHANGE:  # earlier holders are not persisted, so any holder is accepted
@@ -140,7 +144,8 @@ def _released(part: DeliveryRange, ack_type: AckType, due_ms: int) -> DeliveryRa
 
 
 class RangeEdits:
-    """Pending changes of delivery ranges, which may split a range into parts; `close` adds the changes to a Draft."""
+    """Changes of delivery ranges that are not persisted yet, and may split a range into parts. `close` adds the
+    records of these changes to a Draft, the decision under construction."""
 
     def __init__(self, delivery: DeliveryState) -> None:
         self._delivery = delivery
@@ -148,8 +153,8 @@ class RangeEdits:
         """The parts that each changed range is split into, in order, by the range's first offset."""
 
     def pieces(self, first: int, last: int) -> list[tuple[int, DeliveryRange]]:
-        """Returns the pieces of delivery ranges that overlap with the offsets `first` to `last` (inclusive); an
-        unsplit range is one piece. The int of each tuple is the first offset of the piece's whole range."""
+        """Returns the parts of delivery ranges that overlap with the offsets `first` to `last` (inclusive), each with
+        the first offset of its whole range. A range that is not split is one part."""
         return [
             (base.first, piece)
             for base in self._delivery.between(first, last)
@@ -171,8 +176,9 @@ class RangeEdits:
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft, with adjacent ranges in the same state joined. A changed range whose
-        `move` is set is moved to its destination, for example to the dead-letter queue."""
+        """Adds the changes to `draft` (the decision under construction), with adjacent ranges in the same state
+        joined. A changed range whose `move` is set is moved to its destination, for example to the dead-letter
+        queue."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []
@@ -190,7 +196,8 @@ class RangeEdits:
                 draft.move(self._delivery, piece, piece.move.destination)
 
     def _join(self, kept: list[DeliveryRange], piece: DeliveryRange, gone: set[int]) -> None:
-        """Appends `piece` to `kept`, joined with adjacent ranges in the same state; adds ranges to drop to `gone`."""
+        """Appends `piece` to `kept`, the ranges to persist, joined with adjacent ranges in the same state. Adds the
+        first offset of a range that becomes part of another one to `gone`."""
         if piece.group is None:
             before = kept[-1] if kept else None
             if before is None or before.last + 1 != piece.first:

@@ -15,11 +15,13 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
 DEAD_LETTERS_MAX: Final = 200
-"""Maximum number of ranges that one Acquire sends to the dead-letter queue, so that its records stay below 1 MiB."""
+"""Maximum number of delivery ranges (consecutive messages in one state) that one Acquire sends to the dead-letter
+queue, so that its records stay below 1 MiB."""
 
 
 def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Acquires messages for a consumer. Call `delivery.advance(now_ms)` before. Raises OverLimit."""
+    """Acquires messages for a consumer. The caller must have expired visibility timeouts with
+    `delivery.advance(now_ms)`. Raises OverLimit if too many messages are in flight."""
     room = command.settings.in_flight_max - delivery.in_flight
     if room <= 0:
         raise OverLimit(
@@ -39,7 +41,8 @@ def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int
 
 
 def _take_one(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> Acquired | None:
-    """Tries the fast path of most receives: acquires the next never-delivered message, or returns None."""
+    """Tries the fast path of most receives, in which the next never-delivered message is acquired. Returns None, and
+    changes nothing, if the fast path is not possible."""
     fresh = fresh_of(delivery, command)
     if not fresh or fresh[0].due_ms > now_ms:
         return None
@@ -89,7 +92,8 @@ class _Acquisition:
                 draft.put(delivery, delivery_range.part(last + 1, delivery_range.last))
 
     def take_fresh(self) -> None:
-        """Acquires never-delivered messages that are due; stores delayed ones before them for later delivery."""
+        """Acquires never-delivered messages that are due. Delayed messages before them get delivery ranges, so that
+        they are found when they are due."""
         delivery, command, now_ms = self._delivery, self._command, self._now_ms
         fresh = fresh_of(delivery, command)
         if fresh is None:
@@ -127,7 +131,8 @@ class _Acquisition:
             self._draft.position(delivery, end)
 
     def _hold(self, first: int, last: int, count: int, received_ms: int) -> bool:
-        """Acquires consecutive messages. Returns whether they were merged into the range acquired just before."""
+        """Acquires the messages `first` to `last`. Returns whether they became part of the delivery range that was
+        acquired just before."""
         size = last - first + 1
         self._want -= size
         self._room -= size
@@ -150,8 +155,9 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns the command's fresh messages (never delivered) from the share group's end offset on; None if they
-    must not be taken: they start above the end offset, or the group has too many delivery ranges."""
+    """Returns those messages in `command.fresh` that the share group has never delivered, at its end offset and
+    above. Returns None if none of them may be delivered now: messages between the end offset and `command.fresh_from`
+    are missing, or the group has too many delivery ranges."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end

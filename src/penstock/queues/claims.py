@@ -23,7 +23,8 @@ CLAIMED_MAX: Final = 500
 
 
 def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> Claimed:
-    """Acquires the available messages at the offsets `command.ranges`. Call `delivery.advance(now_ms)` before."""
+    """Acquires the available messages at the offsets `command.ranges`. The caller must have expired visibility
+    timeouts with `delivery.advance(now_ms)`."""
     if not command.ranges:
         return Claimed((), delivery.end - 1)
     acquisition = _Claims(draft, delivery, command, now_ms)
@@ -50,7 +51,8 @@ class _Claims:
     # -- below the group's end
 
     def take_known(self) -> int:
-        """Claims messages below the share group's end offset. Returns the last offset processed."""
+        """Claims messages below the share group's end offset (first offset never delivered). Returns the last offset
+        processed."""
         delivery = self._delivery
         edits = RangeEdits(delivery)
         reached = delivery.end - 1
@@ -65,8 +67,8 @@ class _Claims:
         return reached
 
     def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
-        """Yields a tuple for each part of a delivery range that the command claims: the first offset of the range;
-        the piece with the part (`edits` may have split the range into pieces); the part."""
+        """Yields the parts of delivery ranges that the command claims. Each item is the first offset of the whole
+        range, the piece of it that contains the part (`edits` may have split the range), and the part."""
         for first, last in self._command.ranges:
             for base, piece in edits.pieces(first, last):
                 yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
@@ -149,8 +151,9 @@ class _Claims:
         return self._held(delivery_range) or delivery_range
 
     def _keep(self, left: DeliveryRange | None, delivery_range: DeliveryRange) -> DeliveryRange:
-        """Joins `left` and the range after it, `delivery_range`, if both are adjacent and in the same state;
-        returns the joined range. Otherwise adds `left` to the draft and returns `delivery_range`."""
+        """Joins the delivery ranges `left` and `delivery_range`, which follows it, if they are adjacent and in the
+        same state, and returns the result. Otherwise persists `left` (adds it to the draft) and returns
+        `delivery_range`."""
         if left is None:
             return delivery_range
         if delivery_range.group is None and left.last + 1 == delivery_range.first and left.is_like(delivery_range):

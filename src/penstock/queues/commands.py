@@ -50,14 +50,16 @@ class Acquire(NamedTuple):
     fresh: tuple[Fresh, ...] = ()
     """Messages from the share group's end offset (first offset never delivered) on, in order; may have gaps."""
     fresh_end: int = UNKNOWN
-    """The share group's end offset after all of `fresh` is processed. UNKNOWN: the offset after its last message."""
+    """The share group's end offset (first offset never delivered) once all of `fresh` is processed. UNKNOWN: the
+    offset after the last message in `fresh`."""
     fresh_from: int = UNKNOWN
     """The offset at which reading of `fresh` began. If it is above the share group's end offset (first offset
     never delivered), messages in between are missing, and `fresh` is ignored."""
     max_bytes: int = BYTES_MAX
     """Maximum total bytes of never-delivered messages (`fresh`). The first message is delivered even if larger."""
     whole_ranges: bool = False
-    """Whether to deliver whole ranges and all of `fresh`, even beyond max_messages; never beyond in-flight limits."""
+    """Whether to deliver whole delivery ranges and all of `fresh`, even if these are more than max_messages; never
+    more than the in-flight limit allows."""
     has_more: bool = False
     """Whether the log has messages after `fresh` that may be due before the delayed messages in `fresh`. If all of
     `fresh` is delayed, True stores them as delivery ranges, and the share group's end offset moves past them.
@@ -68,10 +70,12 @@ class Acquire(NamedTuple):
 
 
 class Reschedule(NamedTuple):
-    """Adds `by_ms` to all visibility timeouts and delays that have not expired, after the wall clock was stepped.
+    """Command: adds `by_ms` to all visibility timeouts and delays that have not expired, after the wall clock was
+    stepped.
 
     One command changes a limited number of them. The reply is the next Reschedule to submit, or None when done. If
-    `by_ms` is negative, the state machine's clock must already show the new time.
+    `by_ms` is negative, the caller must first set back the time that it passes to the state machine, so that no
+    deadline expires before it is shifted.
     """
 
     by_ms: int
@@ -188,9 +192,10 @@ class ReleaseHolder(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Finishes all messages below `end`, in flight or not, except messages that are being moved elsewhere.
+    """Command: finishes all messages below `end`, in flight or not, except messages that are being moved to another
+    partition.
 
-    A share group without state begins at `end`.
+    A queue or share group that has no delivery state yet starts at `end`.
     """
 
     group: str
@@ -223,15 +228,17 @@ class DeleteGroup(NamedTuple):
 
 
 class SetProducer(NamedTuple):
-    """Sets the producer id that NeedProducer requested; ignored if one is set already. The reply is None."""
+    """Command: sets the producer id with which messages are copied to other partitions, as the effect NeedProducer
+    requested. Ignored if one is set already. The reply is None."""
 
     producer_id: int
 
 
 class MoveDone(NamedTuple):
-    """Reports that the copy of a message is committed (see CopyMessage.done). The reply is None.
+    """Command: reports that the copy of a message is committed; made by CopyMessage.done. The reply is None.
 
-    Submit it until it succeeds. It is ignored if the move was abandoned, or was started by an earlier leader.
+    Submit it until it succeeds. It is ignored unless the move of this copy (producer and sequence) is still in
+    progress.
     """
 
     group: str
@@ -242,7 +249,8 @@ class MoveDone(NamedTuple):
 
 
 class MoveFailed(NamedTuple):
-    """Reports that the destination is gone or refuses the message (see CopyMessage.failed). The reply is None.
+    """Command: reports that the destination of a copy does not exist any more or refuses it; made by
+    CopyMessage.failed. The reply is None.
 
     The message becomes available at due_ms and keeps its delivery count.
     """
@@ -256,13 +264,15 @@ class MoveFailed(NamedTuple):
 
 
 class NeedProducer(NamedTuple):
-    """Effect, for the I/O code: reserve a producer id for this partition, submit SetProducer. May be repeated."""
+    """Effect: the broker reserves a producer id, with which this partition copies messages to other partitions, and
+    submits it with SetProducer. Sent again until that is done."""
 
 
 class CopyMessage(NamedTuple):
-    """Effect, for the I/O code: append a copy of a message to the destination, with this producer id and sequence.
+    """Effect: the broker appends a copy of a message to the destination, with this producer id and sequence.
 
-    Retry until it succeeds; a duplicate counts as success. Then submit MoveDone. A new leader repeats this effect.
+    It retries until that succeeds; a duplicate counts as success. Then it submits MoveDone. A new leader repeats this
+    effect.
     """
 
     group: str
@@ -284,7 +294,8 @@ class CopyMessage(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Number of messages below the share group's end offset, by state. Later messages are counted from the log."""
+    """Number of messages, by state, below the share group's end offset (first offset never delivered). Later messages
+    were never delivered: the caller counts them in the log."""
 
     available: int
     in_flight: int

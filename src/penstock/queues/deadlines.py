@@ -12,7 +12,8 @@ from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.draft import Draft
 
 RESCHEDULED_MAX: Final = 500
-"""Maximum number of delivery ranges that one Reschedule command shifts, so that they fit into one batch."""
+"""Maximum number of delivery ranges (consecutive messages in one state) whose visibility timeout or delay one
+Reschedule command shifts, so that its records fit into one batch."""
 
 
 def reschedule(

@@ -14,7 +14,8 @@ WINDOW_MS: Final = 300_000
 """The deduplication interval of AWS, in milliseconds since the original message was sent."""
 IDS_MAX: Final = 1_000_000
 EXPIRED_MAX: Final = 1000
-"""Maximum number of ids that one `expire` drops: a million may have expired since the last message."""
+"""Maximum number of ids that one call of `expire` drops, to limit its duration: up to a million ids may have expired
+since the last message."""
 
 
 class Original(NamedTuple):

@@ -98,7 +98,8 @@ class DeliveryState:
             yield self.ranges[at]
 
     def is_timed(self, first: int) -> bool:
-        """Whether the delivery range that starts at `first` is in flight or delayed."""
+        """Whether the delivery range that starts at `first` is in flight or delayed, that is, waits for a point in
+        time."""
         return first in self._timers
 
     def held_by(self, holder: str) -> list[int]:
@@ -122,7 +123,8 @@ class DeliveryState:
                 self._refresh(delivery_range.group)
 
     def set_clock_back(self, by_ms: int) -> None:
-        """Adds `by_ms`, if negative, to this state's clock. Messages that are available stay available."""
+        """Adds `by_ms`, if it is negative, to the time of the last `advance`, which would ignore earlier times.
+        Messages that are available stay available."""
         if by_ms < 0:
             self._now_ms += by_ms
 
@@ -192,7 +194,8 @@ class DeliveryState:
             self._refresh(group)
 
     def _untime(self, delivery_range: DeliveryRange) -> None:
-        """Removes a range from the counts of in-flight or delayed messages."""
+        """Subtracts a delivery range, whose timeout has expired or is cancelled, from the number of in-flight or
+        delayed messages."""
         if not delivery_range.holder:
             self._delayed -= delivery_range.size
             return
@@ -205,7 +208,8 @@ class DeliveryState:
                 del self._held_by[delivery_range.holder]
 
     def _refresh(self, group: str) -> None:
-        """Updates whether the first message of a message group is available: neither in flight nor delayed."""
+        """Updates in `ready` whether the first message of a message group is available. It is, unless it is in flight
+        or delayed."""
         chain = self.chains[group]
         at = NOT_READY
         if chain.offsets and chain.offsets[0] not in self._timers:

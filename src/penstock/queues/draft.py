@@ -1,4 +1,8 @@
-"""A decision under construction: records to persist and moves to start. Pure; it does not change the state."""
+"""Collects the results of one decision: records to persist, and messages to move to other partitions. Pure.
+
+Messages are moved to dead-letter queues, and by move tasks (redrives). The delivery state changes only when the
+records are applied.
+"""
 
 from typing import Any
 
@@ -48,14 +52,16 @@ class Draft:
     def send_to_dead_letters(
         self, delivery: DeliveryState, delivery_range: DeliveryRange, settings: DeliverySettings
     ) -> None:
-        """Sends a range that reached max_deliveries to the dead-letter queue; discards it if no such queue is set."""
+        """Sends the messages of a range, which have reached max_deliveries, to the dead-letter queue; discards them
+        if no such queue is set."""
         if settings.dead_letter is None:
             self.drop(delivery, delivery_range.first)
         else:
             self.move(delivery, delivery_range, destination_of(delivery_range, settings.dead_letter))
 
     def move(self, delivery: DeliveryState, delivery_range: DeliveryRange, destination: Destination) -> None:
-        """Moves a range to a partition: at once if no other move to that partition is pending, else in order."""
+        """Moves the messages of a range to a partition. The move starts now if a producer id is reserved and no other
+        move to that partition is pending; otherwise in order, when those before it are done."""
         delivery_range = DeliveryRange(
             delivery_range.first,
             delivery_range.last,
@@ -74,7 +80,8 @@ class Draft:
             self.put(delivery, delivery_range)
 
     def start_move(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
-        """Starts to move a range's first message to its destination; the others follow later. Needs a producer id."""
+        """Starts to move a range's first message to its destination; the others follow later. The caller must ensure
+        that a producer id for the copies is reserved (SetProducer)."""
         wanted, producer_id = delivery_range.move, self._moves.producer_id
         assert wanted is not None
         assert producer_id is not None

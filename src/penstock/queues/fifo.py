@@ -19,16 +19,19 @@ from penstock.queues.settings import DELAY_STEP_MS
 
 WINDOW_MIN: Final = 32
 WINDOW_FACTOR: Final = 4
-"""Number of never-delivered messages, per message requested, to search for messages of the same message group."""
+"""Number of never-delivered messages to examine for each message that a consumer requests; see `window_of`."""
 
 
 def window_of(want: int) -> int:
-    """Returns how many never-delivered messages to search first, for a receive of `want` messages."""
+    """Returns the number of never-delivered messages to examine first when a consumer requests `want` messages. If
+    `want` is above 1, the number is larger than `want`, because the response should have as many messages of one
+    message group as possible."""
     return max(WINDOW_MIN, want * WINDOW_FACTOR) if want > 1 else 1
 
 
 def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Acquires messages. Call `delivery.advance(now_ms)` before. Returns () if too many messages are in flight."""
+    """Acquires messages for a consumer. The caller must have expired visibility timeouts with
+    `delivery.advance(now_ms)`. Returns () if too many messages are in flight."""
     if command.repeat:
         again = _repeat(draft, delivery, command, now_ms)
         if again:
@@ -140,9 +143,13 @@ class _FifoAcquisition:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
-        """Creates delivery ranges for messages in `processed` (the examined part of `fresh`) that were not
-        acquired, and moves the share group's end offset past them. Only for those before the last acquired one of
-        `processed`. If none was acquired: for all, or for none if the request is full already or `_is_early`."""
+        """Creates delivery ranges for examined never-delivered messages (`processed`, a part of `fresh`) that were
+        not acquired, and moves the share group's end offset past them.
+
+        This is done for the messages before the last acquired one, which would be skipped otherwise. If none was
+        acquired, it is done for all, so that the next receive can search further; but not if the request was full
+        before, or if all are delayed and can be read again later (`_is_early`).
+        """
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while processed[-1].offset not in chosen:
@@ -160,8 +167,8 @@ class _FifoAcquisition:
             self._draft.position(delivery, end)
 
     def _is_early(self, fresh: Sequence[Fresh]) -> bool:
-        """Returns whether all messages in `fresh` are delayed and no later message can be due. Then the end offset
-        stays, no delivery state is written for them, and a later receive reads them again."""
+        """Returns whether all messages in `fresh` are delayed and no later message can be due. Then no delivery state
+        is stored for them: the share group's end offset stays, and a later receive reads them again."""
         return not self._command.has_more and all(one.due_ms > self._now_ms for one in fresh)
 
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:

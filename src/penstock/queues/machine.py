@@ -65,10 +65,12 @@ HOLDER_CHARS_MAX: Final = 1024
 
 
 class QueueMachine:
-    """Decides on deliveries, acknowledgements, claims, moves and positions of all share groups of a partition."""
+    """Decides on deliveries, acknowledgements, claims (deliveries by offset), moves to other partitions, and
+    positions of all share groups and queues of a partition."""
 
     keeps_wall_time: Final = True
-    """Tells the state machine runtime that deadlines are wall-clock times."""
+    """Tells the state machine runtime to pass wall-clock times as `now_ms`, because the ends of visibility timeouts
+    and delays are stored as wall-clock times."""
 
     def __init__(self) -> None:
         self._deliveries: dict[str, DeliveryState] = {}
@@ -113,7 +115,8 @@ class QueueMachine:
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns the `purged_to` offset of each purged queue, by `purge_mark(name)`: a hash of the queue's name."""
+        """Returns the offset below which each queue was purged (see `purged_to`). The keys are `purge_mark(name)`,
+        made of a hash of the queue's name."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
@@ -176,7 +179,8 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Creates a share group that begins at `command.fresh_from` or, if UNKNOWN, at `command.fresh[0].offset`."""
+        """Creates the delivery state of a share group. Its first offset is `command.fresh_from` or, if that is
+        UNKNOWN, `command.fresh[0].offset`."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
@@ -248,7 +252,8 @@ class QueueMachine:
     # -- moving messages to other partitions
 
     def _moving(self, command: MoveDone | MoveFailed) -> tuple[DeliveryState, DeliveryRange] | None:
-        """Returns the share group's state and the range if the command's move is still in progress, else None."""
+        """Returns the share group's state and the delivery range of the message that `command` reports on; None if
+        its move is not in progress any more."""
         delivery = self._deliveries.get(command.group)
         delivery_range = None if delivery is None else delivery.ranges.get(command.offset)
         meant = (command.destination, *command.producer, command.sequence)
@@ -376,6 +381,6 @@ _CONFIRMED_BY_LEADER: Final = frozenset((Acknowledge, SetPosition, Purge, Delete
 
 
 def check_holder(holder: str) -> None:
-    """Raises InvalidRequest if the name of a consumer is empty or too long."""
+    """Raises InvalidRequest if the name of a consumer, which holds messages in flight, is empty or too long."""
     if not 0 < len(holder) <= HOLDER_CHARS_MAX:
         raise InvalidRequest(f"a holder's name has {len(holder)} characters, expected 1 to {HOLDER_CHARS_MAX}")

@@ -31,12 +31,13 @@ class Moves:
         """Moves that have not started, in order, by destination."""
 
     def next_to(self, destination: Destination) -> DeliveryRangeKey | None:
-        """Returns the first move to a destination that has not started, or None."""
+        """Returns the first move to a destination that is pending, that is, not started yet; None if there is
+        none."""
         return next(iter(self._pending.get(destination, ())), None)
 
     @property
     def can_start(self) -> bool:
-        """Whether there is a destination with a pending move and no move in progress."""
+        """Whether a pending move can start: to each destination, only one move is in progress at a time."""
         return bool(self._pending) and any(destination not in self.in_progress for destination in self._pending)
 
     @property

@@ -1,7 +1,8 @@
 """Purges, trims, repositions or deletes the delivery state of a whole share group. Pure.
 
 The records of such a command may need several batches, and a later batch may fail; then the command can be repeated.
-The records that split a range come before those that drop other ranges, so that they are in the same batch.
+If a delivery range is shortened, the record with its remaining part and the record that drops the range come first,
+so that both are in the same batch.
 """
 
 from penstock.queues.delivery_state import DeliveryState
@@ -44,7 +45,7 @@ def forget(draft: Draft, delivery: DeliveryState) -> None:
 
 
 def _clear(draft: Draft, delivery: DeliveryState, ranges: list[DeliveryRange], start: int | None) -> None:
-    """Drops these delivery ranges, except the part of a range at or above `start`; if that is None, keeps nothing."""
+    """Drops these delivery ranges. If `start` is not None, the part of a range at or above that offset remains."""
     for delivery_range in ranges:
         if start is not None and delivery_range.last >= start:
             draft.put(delivery, delivery_range.part(start, delivery_range.last))

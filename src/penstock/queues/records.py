@@ -71,7 +71,7 @@ class DeliveryRange(NamedTuple):
         return self.last - self.first + 1
 
     def is_like(self, other: "DeliveryRange") -> bool:
-        """Whether both ranges are in the same state, apart from their offsets."""
+        """Whether both ranges are in the same state: all fields except their offsets are equal."""
         return self[2:] == other[2:]
 
     def part(self, first: int, last: int) -> "DeliveryRange":

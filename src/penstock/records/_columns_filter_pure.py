@@ -137,12 +137,14 @@ _EITHER: Final = array("B", [0, 1, 2, 1, 1, 1, 2, 1, 2])
 
 
 def both(a: Buffer, b: Buffer) -> bytes:
-    """SQL's AND: false where either operand is false, else unknown where either is unknown."""
+    """Combines two results, one byte per record, by SQL's AND: FALSE where either is FALSE, else UNKNOWN where either
+    is UNKNOWN, else TRUE."""
     return _combine(a, b, _BOTH)
 
 
 def either(a: Buffer, b: Buffer) -> bytes:
-    """SQL's OR: true where either operand is true, else unknown where either is unknown."""
+    """Combines two results, one byte per record, by SQL's OR: TRUE where either is TRUE, else UNKNOWN where either is
+    UNKNOWN, else FALSE."""
     return _combine(a, b, _EITHER)
 
 

@@ -1,4 +1,7 @@
-"""The per-record loops in pure Python: the counterpart of `_columns.pyx`, documented in `kernel.Kernel`."""
+"""Loops over the records of a batch (decode, select, encode), in pure Python: see `kernel.Kernel`.
+
+The compiled counterpart is `_columns.pyx`.
+"""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -282,7 +285,7 @@ def pack_entries(batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, b
 
 
 class KeyTable:
-    """The last offset of every key; a key is stored as a keyed digest of 128 bits."""
+    """The last offset of every key, for log compaction; a key is stored as a keyed digest of 128 bits."""
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != 16:

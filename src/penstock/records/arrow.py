@@ -194,7 +194,7 @@ def from_arrow(
 
 
 def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
-    """Converts rows, which have the columns that `from_arrow` accepts, to the input of `BatchDraft.take`.
+    """Converts rows, with the same columns that `from_arrow` accepts, to the input of `BatchDraft.take`.
 
     Timestamps may also be seconds (as floats). Raises InvalidTimestamp for a timestamp before 1970.
     """
@@ -210,7 +210,7 @@ def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
 
 
 def int_column(column: pa.Array) -> IntColumn:
-    """Wraps the buffers of an int32 Arrow array as an IntColumn, the type that `kernel` takes. Copies no data."""
+    """Wraps the buffers of an int32 Arrow array as an IntColumn, which the loops in `kernel` read. Copies no data."""
     validity, data = column.buffers()
     return IntColumn(
         data=_view(data), validity=None if validity is None else memoryview(validity), offset=column.offset

@@ -89,7 +89,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones (KIP-534); None if compaction has not set the time yet."""
+        """The time from which compaction may drop this batch's tombstones (KIP-534); None if compaction has not set
+        it yet."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 

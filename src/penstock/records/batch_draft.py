@@ -44,7 +44,8 @@ class BatchDraft:
         """Size of the batch so far, in bytes, uncompressed."""
 
     def take(self, columns: RowColumns, rows: Ints, start: int, end: int, bytes_max: int) -> int:
-        """Adds rows[start:end] while they fit into `bytes_max`, at least one to an empty draft; returns the count."""
+        """Adds rows[start:end] while they fit into `bytes_max`, and at least one row if the batch is empty. Returns
+        the number of added rows."""
         if not self.count:
             self._base_timestamp = self._max_timestamp = columns.timestamp(rows[start])
         taken = self._encode(columns, rows, start, end, bytes_max - self.size_bytes)

@@ -24,7 +24,8 @@ from penstock.records.layout import (
 from penstock.records.varint import NULL_LENGTH, encode_varint
 
 KERNEL_PAIRS_MIN: Final = 64
-"""Minimum number of key-value pairs from which `build_pairs` uses the compiled kernel: it is faster then."""
+"""Minimum number of key-value pairs for which `build_pairs` uses the compiled loops of `kernel`: they are faster only
+for many pairs."""
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_VERSION: Final = 0

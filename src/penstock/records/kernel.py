@@ -1,4 +1,4 @@
-"""The interface of the per-record loops, and the choice between the compiled extension and pure Python.
+"""The interface of the loops over the records of a batch, and the choice between compiled and pure Python loops.
 
 Both implementations behave the same and pass the same tests; tests choose one with `kernel.active = kernel.PURE`.
 """
@@ -10,7 +10,8 @@ from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
 REVISION: Final = 4
-"""Version of the kernel interface; a compiled extension with another version is not used."""
+"""Version of the interface `Kernel`. A compiled extension with another version was built from other sources, and is
+not used."""
 
 try:
     import penstock.records._columns as _columns
@@ -21,7 +22,8 @@ if _columns is not None and getattr(_columns, "REVISION", 0) != REVISION:
 
 
 class KeyTable(Protocol):
-    """The last offset of every key, by a keyed digest of fixed size (the log cleaner's offset map)."""
+    """The last offset of every key, for log compaction (the log cleaner's offset map). A key is stored as a keyed
+    digest of fixed size."""
 
     def __len__(self) -> int: ...
 
@@ -31,13 +33,16 @@ class KeyTable(Protocol):
     def mask(
         self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
     ) -> bytearray:
-        """Returns 1 per record that has a key and no later record of that key in the table, else 0. With
-        `drop_tombstones`, tombstones get 0."""
+        """Returns one byte per record: 1 if the record has a key and the table has no later record of that key, else
+        0. With `drop_tombstones`, tombstones get 0, too."""
 
 
 class Kernel(Protocol):
-    """Interface of the compiled extension and of its pure Python version. A position is an index into a
-    decompressed body; out of range, it raises an error. `live`: a byte per record; where it is 0, the result is 0."""
+    """Interface of the loops over the records of a batch: a compiled extension, or its pure Python version.
+
+    Positions are indexes into a decompressed batch body; a position out of range raises an error. `live` has one byte
+    per record: a record whose byte is 0 is not examined, and its result is 0.
+    """
 
     def count_records(self, buf: Buffer, start: int, end: int) -> int:
         """Returns how many records fill [start, end), by their length fields; -1 if they do not fill it exactly."""
@@ -130,7 +135,8 @@ class Kernel(Protocol):
         byte is 0, 2 if null (negative length)."""
 
     def match_flag(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted: bool) -> bytes:
-        """Returns per record 1 if its text (true or false) equals `wanted`, else 0, or 2 if null or other text."""
+        """Returns one byte per record: 1 if its text, `true` or `false`, equals `wanted`, 0 if not, 2 if the text is
+        null or anything else. Records whose `live` byte is 0 get 0."""
 
     def match_numbers(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]

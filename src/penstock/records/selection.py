@@ -1,8 +1,9 @@
-"""Filters record batches for a consumer that must not see all records (views, delayed messages): see `Selection`.
+"""Filters record batches for consumers that must not see all records, as in views (filtered virtual topics).
 
-Records keep their offsets, codec, timestamps and producer; a filtered batch ends with its last kept record. If
-records are skipped after the last kept record, one control batch (`skip_marker`) at the last examined offset makes
-consumers advance past them. Consumers accept all other gaps between offsets: this was tested with real clients.
+Delayed messages, which are delivered by later records, are removed in the same way. Records keep their offsets,
+codec, timestamps and producer; a filtered batch ends with its last kept record. If records are skipped after the last
+kept record, one control batch (`skip_marker`) at the last examined offset makes consumers advance past them.
+Consumers accept all other gaps between offsets: this was tested with real clients.
 
 A read_committed consumer gets an empty list of aborted transactions with such a response, because an abort marker may
 be skipped, and the consumer would then drop later records of its producer. The broker skips aborted records itself.
@@ -67,7 +68,8 @@ class Selection:
             self._aborted.setdefault(entry.producer_id, []).append(entry)
 
     def is_visible(self, header: BatchHeader) -> bool:
-        """Returns whether consumers may see this batch; if not (control, empty or aborted), calls `skip` for it."""
+        """Returns whether consumers may see this batch. If not (it is a control batch, empty, or of an aborted
+        transaction), also skips it: calls `skip`."""
         if header.is_control or header.count == 0 or self._is_aborted(header):
             self.skip(header)
             return False

@@ -21,7 +21,7 @@ Watcher = Callable[[TopicIdPartition, StateRuntime], None]
 
 class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
     """Runs and finds the state machines on companion logs (second logs of partitions, for queue state or delayed
-    messages). Call `apply` after `Partitions.apply`."""
+    messages). Call `apply` with each metadata image, after `Partitions.apply`."""
 
     def __init__(
         self,
@@ -93,4 +93,5 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
 
 
 def _ignore_effect(effect: object) -> None:
-    """Does nothing. RuntimeSet requires a `perform`, but never calls this one: `_new` gives each runtime its own."""
+    """Does nothing: the callback for effects that RuntimeSet requires. It is never called, because `_new` passes
+    another callback to each runtime."""

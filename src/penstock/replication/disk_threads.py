@@ -1,7 +1,7 @@
 """Thread pool for work that waits for the disk: fsync, opening and removing logs, compaction.
 
-Cold reads and decompression have other threads: a disk whose fsync takes seconds would delay them, and with them
-consumers that need no fsync.
+Cold reads (of bytes that are not in the page cache) and decompression have other threads: a disk whose fsync takes
+seconds would delay them, and with them consumers that need no fsync.
 """
 
 import asyncio
@@ -71,6 +71,7 @@ class DiskThreads:
             await waiter
 
     def shutdown(self) -> None:
-        """Waits for the threads to end. Files left in the trash are removed at the next start."""
+        """Waits until all work has ended. Removed files that are still in the trash folder are deleted at the next
+        start."""
         self._pool.shutdown()
         self.trash.shutdown(cancel_futures=True)

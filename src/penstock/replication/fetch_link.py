@@ -1,4 +1,4 @@
-"""Replica fetcher logic for one leader: builds Fetch requests and applies responses. Pure but for the logs.
+"""Replica fetcher logic for one leader: builds Fetch requests and applies responses. Does no network I/O.
 
 Requests are incremental (KIP-227): they list only partitions whose parameters changed since the last request.
 """
@@ -311,7 +311,7 @@ class FetchLink:
         self._truncate(key, partition, lambda: following.restart_inside(records, mark, start, now_ms), now_ms)
 
     def _truncate(self, key: Key, partition: Partition, change: Callable[[], None], now_ms: int) -> None:
-        """Truncates a log on a disk thread; the partition is not fetched until the truncation has ended."""
+        """Runs `change`, which truncates the log, on a disk thread; the partition is not fetched until it ends."""
 
         def then(outcome: Outcome) -> None:
             if isinstance(outcome.error, TornLog):

@@ -1,4 +1,4 @@
-"""Partitions that this broker follows, grouped by leader, updated from the metadata image. Pure but for the logs."""
+"""Partitions that this broker follows, grouped by leader, updated from the metadata image. Does no network I/O."""
 
 from typing import Final, NamedTuple
 

@@ -38,9 +38,9 @@ class Following:
             log.trim(min(leader_start, log.end_offset))
 
     def diverged_at(self, epoch: int, end: int) -> int:
-        """Returns the offset to truncate to, given that the leader's log ends `epoch` at `end` (epoch divergence).
-        If this log has no such epoch, its previous epoch may end later than in the leader's log; then the next
-        fetch detects the remaining divergence."""
+        """Returns the offset to truncate to after epoch divergence: in the leader's log, `epoch` ends at `end`. If
+        this log has no such epoch, its previous epoch may end later than in the leader's log; then the next fetch
+        detects the remaining divergence."""
         log = self.log
         known, known_end = log.epochs.end_offset_for(epoch, log.end_offset)
         target = min(known_end if known != NO_EPOCH else end, log.end_offset)

@@ -16,9 +16,9 @@ def serve_follower(
     force: bool,
     blocking: bool = False,
 ) -> PartitionData:
-    """Returns the records for a follower, and notes that it has all records before its fetch offset. `force`:
-    returns the first batch even if it is larger than `limit_bytes`. Raises Kafka's errors; unless `blocking`, also
-    ColdRead if it would have to wait for the disk."""
+    """Returns the records for a follower, and notes that the follower has all records before its fetch offset.
+    `force`: returns the first batch even if it is larger than `limit_bytes`. Raises Kafka's errors; also ColdRead,
+    unless `blocking`, if it would have to wait for the disk."""
     partition.check_epoch(wanted.current_leader_epoch)
     log = partition.log
     divergence = epoch_divergence(log, wanted)

@@ -37,7 +37,8 @@ def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -
 
 
 def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
-    """Returns the store operations for the ISR changes, and marks the changes as proposed. Call `end` afterwards."""
+    """Returns the store operations that write the ISR changes, and marks the changes as proposed. Call `end` when the
+    write has succeeded or failed."""
     ops: list[Op] = []
     joining: set[int] = set()
     for change in changes:

@@ -24,16 +24,17 @@ SLICE: Final = 500
 PAUSE_S: Final = 0.025
 """Pause, in seconds, after each time slice of the ISR check: ten thousand partitions take half a second to check."""
 GROUP_SIZE: Final = 64
-"""Maximum number of partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of
-ISRs."""
+"""Maximum number of partitions whose ISRs are changed in one transaction of the metadata store: a restarted broker
+joins thousands of ISRs."""
 IN_FLIGHT_MAX: Final = 8
-"""Maximum number of ISR transactions in flight."""
+"""Maximum number of transactions in flight that write ISRs to the metadata store."""
 LINES_MAX: Final = 20
-"""Maximum number of partitions per transaction whose ISR change is logged in a line of its own."""
+"""Maximum number of partitions per store transaction whose ISR change is logged in a line of its own."""
 
 
 class IsrMaintenance:
-    """Periodic task that writes due ISR changes: many per transaction or, after a conflict, one per transaction."""
+    """Periodic task that writes due ISR changes to the metadata store: many per transaction or, after a conflict, one
+    per transaction."""
 
     def __init__(self, *, partitions: Partitions, metadata: Metadata, store: Store, clock: Clock) -> None:
         self._partitions = partitions
@@ -62,8 +63,8 @@ class IsrMaintenance:
                 return
 
     def _check(self, partitions: Sequence[Partition]) -> bool:
-        """Starts transactions for due ISR changes, and to resign leadership of partitions whose logs are offline
-        here. Returns False, and starts nothing, if too many transactions are in flight."""
+        """Starts store transactions that write due ISR changes, and that resign leadership of partitions whose logs
+        are offline here. Returns False, and starts nothing, if too many transactions are in flight."""
         if len(self._in_flight) >= IN_FLIGHT_MAX:
             return False
         now_ms = self._clock.steady_ms()
@@ -97,7 +98,7 @@ class IsrMaintenance:
         return state
 
     async def _resign(self, led: Sequence[tuple[TopicIdPartition, PartitionState]]) -> None:
-        """Resigns leadership of partitions in one transaction; after a conflict, one transaction per partition."""
+        """Resigns leadership of partitions in one store transaction; after a conflict, in one for each partition."""
         try:
             await self._store.transact(
                 [
@@ -124,7 +125,7 @@ class IsrMaintenance:
                 await self._write([again])
 
     async def _write(self, changes: Sequence[IsrChange]) -> bool:
-        """Writes all ISR changes in one transaction. Returns False, with nothing written, after a conflict."""
+        """Writes all ISR changes in one store transaction. Returns False, with nothing written, after a conflict."""
         changes = [change for change in changes if change.is_current]  # else another broker was elected meanwhile
         if not changes:
             return True

@@ -1,7 +1,8 @@
 """The leader's view of a partition: follower progress, high watermark, and when to shrink or expand the ISR. Pure.
 
-A partition may have a companion log beside its own; a follower is in sync if it is in sync in both. While the outcome
-of an ISR change is unknown, the high watermark waits for every replica of the old and of the proposed ISR.
+A partition may have a companion log (a second log, for queue state or delayed messages); a follower is in sync if it
+is in sync in both logs. While the outcome of an ISR change is unknown, the high watermark waits for every replica of
+the old and of the proposed ISR.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -97,8 +98,8 @@ class Leadership:
     # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """Adopts a new partition state of the same leader epoch, and tracks its followers in each of `logs`. Call
-        it also after a log was added to `logs`."""
+        """Adopts a new partition state of the same leader epoch, and tracks its followers in each log of `logs` (the
+        partition's and, if any, its companion log). Call it also after a log was added to `logs`."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state

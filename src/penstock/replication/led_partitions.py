@@ -10,7 +10,7 @@ K = TypeVar("K")
 
 class LedPartitions:
     """Partitions led by this broker, by topic name and by topic id; and their companion logs (second logs, for
-    queue state or delayed messages), by `Topic.companion`."""
+    queue state or delayed messages), by the id of these logs, `Topic.companion`."""
 
     def __init__(self) -> None:
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}

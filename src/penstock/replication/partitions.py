@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 SLICE: Final = 100
 """Number of partitions updated per time slice of the event loop, which takes at most about 10 ms."""
 NOTIFY_STEPS: Final = 10
-"""Number of time slices between two calls of `on_progress`, which is also called after the last time slice."""
+"""Time slices between two calls of `on_progress`, the callback for changed partitions; also called after the last."""
 
 
 class Partitions:
@@ -101,7 +101,7 @@ class Partitions:
             yield from list(table.values())
 
     def with_companions(self) -> Iterator[Partition]:
-        """Yields all logs on this broker: those of the replicas and their companion logs."""
+        """Yields all logs on this broker: those of the replicas and their companion logs (queue state, delays)."""
         for partition in self:
             yield from partition.with_companion
 
@@ -117,7 +117,7 @@ class Partitions:
     # -- following the image
 
     def apply(self, image: ClusterImage) -> None:
-        """Updates replicas to the image. Returns after the first time slice; `when_settled` waits for the last."""
+        """Updates replicas to a metadata image. Returns after one time slice; `when_settled` waits for the last."""
         if self._is_closing:
             return
         before, self._image = self._image.topics, image
@@ -195,7 +195,7 @@ class Partitions:
             self.on_progress()
 
     def _evaluate(self, tp: TopicIdPartition) -> None:
-        """Updates one partition to the newest image."""
+        """Updates one partition to the newest metadata image."""
         self._changed[tp] = None
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
@@ -219,7 +219,7 @@ class Partitions:
         return changed
 
     def when_settled(self, topic_id: bytes | None, then: Callable[[], None]) -> None:
-        """Calls `then` once, maybe immediately, when the partitions of a topic (None: all) match the image."""
+        """Calls `then` once, maybe immediately, when a topic's partitions (None: all) match the metadata image."""
         self._pending.when_settled(topic_id, then)
 
     @property
@@ -326,7 +326,7 @@ class Partitions:
         return False
 
     def _requeue(self, tp: TopicIdPartition) -> None:
-        """Queues a partition that could not be updated to the metadata image while a job changed its log."""
+        """Queues a partition again that was not updated to the metadata image because a disk job changed its log."""
         if not self._is_closing:
             self._pending.mark(tp.topic_id, [tp.partition])
             self._continue()
@@ -381,7 +381,7 @@ class Partitions:
         self._remove(partition)
 
     def _remove(self, partition: Partition) -> None:
-        """Removes the logs of a closed partition: its own and its companion log."""
+        """Removes the logs of a closed partition: its own and its companion log (queue state or delayed messages)."""
         for one in partition.with_companion:
             self._logs.remove(one.tp, LogFolder.path(one.name, one.topic_id), one.held)
             one.with_companion, one.held = (), None  # no cycles: frozen objects are not garbage collected

@@ -7,7 +7,8 @@ from penstock.foundation.ids import TopicIdPartition
 
 
 class PendingPartitions:
-    """A queue of partitions to update. A partition whose log is being opened is not queued, but still pending."""
+    """A queue of partitions to update to the metadata image. A partition is pending until its update has ended, even
+    if it is not queued because its log is being opened."""
 
     def __init__(self) -> None:
         self._queue: deque[TopicIdPartition] = deque()
@@ -44,7 +45,7 @@ class PendingPartitions:
                 del self._pending[tp.topic_id]
 
     def forget(self, topic_id: bytes) -> None:
-        """Removes a deleted topic."""
+        """Removes a deleted topic: its partitions are no longer pending."""
         self._pending.pop(topic_id, None)
 
     def clear(self) -> None:

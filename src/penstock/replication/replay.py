@@ -2,9 +2,9 @@
 
 Internal topics: an unreadable record is skipped, logged and counted. A single such record, written by a later version
 or by a client (brokers now refuse that), must not make all groups or transactions of its partition unavailable.
-Companion logs: replay stops. Clients cannot write there, and an offset without a readable record would count as
-finished: messages would be lost silently. A batch with a wrong checksum stops both: the log itself is damaged, and
-another replica may have the right bytes.
+Companion logs (queue state or delayed messages): replay stops. Clients cannot write there, and a message whose record
+was skipped would count as acknowledged or delivered, and would be lost silently. A batch with a wrong checksum stops
+both: the log itself is damaged, and another replica may have the right bytes.
 """
 
 import logging
@@ -22,8 +22,8 @@ from penstock.records.layout import Buffer
 logger = logging.getLogger(__name__)
 
 NOOP_KEY: Final = (30_002).to_bytes(2, "big")
-"""Key of a record without content: two bytes, a version number like that at the start of Kafka's keys. Kafka's
-tools skip records of this version."""
+"""Key of a no-op record, whose commit proves that this broker still leads the partition. It has the format of the
+record keys of Kafka's coordinators, which begin with a two-byte type; Kafka's tools skip records of this type."""
 DECOMPRESSED_BYTES_MAX: Final = 4 << 20
 """Maximum decompressed size of a batch, in bytes. Brokers write less than 1 MiB; clients may have written more."""
 RECORDS_AT_ONCE: Final = 1000

@@ -139,7 +139,7 @@ class ReplicaLog:
         self._consumers.remove(ticket)
 
     def wake_consumers(self) -> None:
-        """Calls all watchers, since delayed messages have become visible."""
+        """Calls all callbacks passed to `watch`, since delayed messages have become visible."""
         self._consumers.wake()
 
     def watch_tail(self, waiter: Waiter) -> int:

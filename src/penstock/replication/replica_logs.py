@@ -338,7 +338,7 @@ def log_ids(topic: Topic) -> list[bytes]:
 
 
 def paths_of(topic: Topic, number: int) -> Iterator[str]:
-    """Yields the paths of a replica's logs."""
+    """Yields the paths of a replica's logs: its own and, if any, its companion log (queue state, delays)."""
     name = TopicPartition(topic.name, number)
     for log_id in log_ids(topic):
         yield LogFolder.path(name, log_id)

@@ -61,7 +61,8 @@ Answer = Callable[[Any], None]
 
 
 class StateRuntime:
-    """Runs a state machine on a partition, as leader or standby. Owned by the event loop's thread."""
+    """Runs a state machine on a partition: as leader, or as standby, which only replays committed records. Owned by
+    the event loop's thread."""
 
     def __init__(
         self,
@@ -74,7 +75,8 @@ class StateRuntime:
         perform: Callable[[Any], None],
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
-        """`perform`: carries out an effect (a side effect that a decision asks for). `on_skipped`: see Replay."""
+        """`perform`: carries out an effect (a side effect that a decision asks for). `on_skipped`: called with the
+        number of records that replay has skipped; if None, an unreadable record stops the replay."""
         self.partition = partition
         self.machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
@@ -105,9 +107,9 @@ class StateRuntime:
 
     @property
     def now_ms(self) -> int:
-        """The state machine's time in ms: `Clock.steady_ms` (monotonic) plus `ahead_ms`. With
-        `machine.keeps_wall_time`, it is the wall-clock time, because broker/queues/clock_steps.py updates
-        `ahead_ms` when the wall clock is set."""
+        """The state machine's time in ms: a monotonic clock (`Clock.steady_ms`) plus the offset `ahead_ms`. With
+        `machine.keeps_wall_time`, the sum is the wall-clock time: `ahead_ms` is set when the log is loaded, and
+        updated by broker/queues/clock_steps.py when the wall clock is set."""
         return self._clock.steady_ms() + self.ahead_ms
 
     # -- loading and closing
@@ -239,8 +241,8 @@ class StateRuntime:
         )
 
     def repeat(self, repeated: RepeatedDecision, values: Any) -> bool:
-        """Fast path: persists and applies an earlier decision again with new `values`, such as the next offset
-        commit. Returns True if it is committed. False: nothing was persisted; call `submit` instead."""
+        """Fast path: persists and applies an earlier decision again with new `values`, such as the offsets
+        of the next commit. Returns True if it is committed. False: nothing was persisted; call `submit` instead."""
         if not self.may_repeat:
             return False
         partition, now_ms = self.partition, self.now_ms

@@ -109,9 +109,9 @@ class RuntimeSet(Generic[K]):
     def update_roles(
         self, led: Mapping[K, Partition], replicas: Mapping[K, Partition], why: PenstockError | None = None
     ) -> None:
-        """Loads the logs that this broker now leads, unloads logs that it no longer leads, and keeps standbys for
-        all other replicas. `why`: error sent to the requests that an unloaded runtime has not answered; by default
-        NotCoordinator."""
+        """Loads the logs that this broker now leads, unloads logs that it no longer leads, and keeps standbys (state
+        machines that replay committed records) for all other replicas. `why`: error sent to the requests that an
+        unloaded runtime has not answered; by default NotCoordinator."""
         for key, runtime in list(self._running.items()):
             if led.get(key) is not runtime.partition:
                 del self._running[key]
@@ -163,7 +163,7 @@ class RuntimeSet(Generic[K]):
         )
 
     def _follow_standbys(self) -> None:
-        """Lets each standby replay some new records, and schedules the next round."""
+        """Lets each standby (state machine of a followed log) replay some new records; schedules the next round."""
         has_more = False
         try:
             for key, runtime in list(self._standbys.items()):

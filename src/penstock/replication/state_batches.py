@@ -7,11 +7,12 @@ from penstock.foundation.decision import NO_PRODUCER, StateRecord
 from penstock.records.batch import assemble
 
 BATCH_BYTES_MAX: Final = 512 << 10
-"""Maximum bytes of a batch. The records of a larger decision are split into several batches unless it is atomic."""
+"""Maximum bytes of keys and values in a batch. If a state machine's decision has more, its records are split into
+several batches, unless the decision is atomic."""
 
 
 def plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:
-    """Builds a batch without a transaction; all its records get the same timestamp."""
+    """Builds a batch of encoded records (`body`) without a transaction; all get the same timestamp."""
     return assemble(
         body,
         count=count,

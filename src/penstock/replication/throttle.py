@@ -11,7 +11,8 @@ from penstock.foundation.settings import LONG_MAX
 
 UNLIMITED: Final = LONG_MAX
 BURST_MS: Final = 1000
-"""Size of the token bucket, as milliseconds at the full rate: longer than followers wait for new records."""
+"""Size of the token bucket, as milliseconds at the full rate. It is longer than a follower's Fetch waits for new
+records (by default 500 ms): tokens that do not fit into the bucket meanwhile would be lost."""
 _WAIT_MAX_MS: Final = 60_000
 
 
@@ -33,7 +34,7 @@ class Throttle:
         """Total of the bytes passed to `take` since this object was created, also while there was no limit."""
 
     def available(self, now_ms: int) -> int:
-        """Returns the number of bytes that may be sent now; 0 or less means none."""
+        """Returns the number of bytes that may be sent, or fetched, now; 0 or less means none."""
         if self._rate() >= UNLIMITED:
             return UNLIMITED
         self._refill(now_ms)

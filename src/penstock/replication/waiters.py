@@ -38,8 +38,8 @@ class OffsetWaiters:
 
 
 class ChangeWaiters:
-    """Callbacks that are called once, at the next change. `add` returns a ticket, with which `remove` cancels a
-    callback."""
+    """Callbacks that are called once, at the next change of a log: an append, or a higher high watermark. `add`
+    returns a ticket, with which `remove` cancels a callback."""
 
     __slots__ = ("waiting",)
 

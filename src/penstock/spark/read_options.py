@@ -137,12 +137,14 @@ class ReadOptions:
     starting: OffsetBound | None
     ending: OffsetBound | None
     latest_if_no_match: bool
-    """Whether to start at the end of a partition without records at or after the start time, or to fail."""
+    """What to do if a partition has no record at or after the start time: True starts reading at its end, False
+    fails."""
     committed: bool
     fail_on_data_loss: bool
     include_headers: bool
     push_filters: bool
-    """Whether the source applies Spark's filters; correct only for a DataFrame that is used in one query."""
+    """Whether the source applies Spark's filters itself. Correct only if a DataFrame is used in one query, because
+    Spark reuses the plan of its first scan, with the filters of that query."""
     tasks_min: int | None
     records_per_task_max: int | None
     trigger: TriggerSettings

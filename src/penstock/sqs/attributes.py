@@ -74,7 +74,8 @@ def changed(
     settings: QueueSettings, attributes: Mapping[str, str], full_name: FullName = name_in_arn, *, is_new: bool = False
 ) -> QueueSettings:
     """Returns the settings with these attributes changed; `is_new` if the queue is being created. `full_name`:
-    function that returns the full name of the queue in an ARN, or None if its argument is not the ARN of a queue."""
+    function that converts a queue's ARN to its name in the cluster, which may have account and region as prefix; it
+    returns None if its argument is not the ARN of a queue."""
     if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
         raise SqsError(
             INVALID_ATTRIBUTE_NAME,
@@ -233,7 +234,8 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
-    """Returns the settings as queue attributes. `arn`: function that returns the ARN for a queue's full name."""
+    """Returns the settings as queue attributes. `arn`: function that returns a queue's ARN, given its name in the
+    cluster, which may have account and region as prefix."""
     found = {name: str(getattr(settings, field)) for name, (field, _) in INTEGERS.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)

@@ -170,7 +170,7 @@ class Call:
         return Namespace(owner, self._region_apart(self.region)) if self.endpoint.has_regions else Namespace(owner)
 
     def _region_apart(self, region: str) -> str:
-        """Returns the region prefix of a queue's full name; "" for the default region, or if regions share queues."""
+        """Returns the region prefix of a queue's name in the cluster; "" for the default region or shared queues."""
         is_apart = self.endpoint.has_regions and region != self.endpoint.region and is_region(region)
         return region if is_apart else ""
 
@@ -222,7 +222,7 @@ class Call:
         return account_of(self.owner if queue is None else queue.owner, self.endpoint.account)
 
     def arn(self, full: str) -> str:
-        """Returns the ARN of the queue with this full name."""
+        """Returns the ARN of the queue with the full name `111122223333.jobs` or, in the default account, `jobs`."""
         queue = self.service.queue(full)
         space = self.space if queue is None else self.space_of(queue)
         return arn_of(self.region, self.account(queue), space.local(full))

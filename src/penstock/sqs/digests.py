@@ -31,7 +31,8 @@ class Attribute(NamedTuple):
 
 
 def md5_of_body(body: bytes) -> str:
-    """
+    """Returns the MD5 digest of a message body as hexadecimal text.
+
     >>> md5_of_body(b"hello")
     '5d41402abc4b2a76b9719d911017c592'
     """

@@ -121,8 +121,8 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """No queue with the full name `name` is in the metadata image. The request handler then asks the metadata
-    store, unless `name` is empty."""
+    """No queue with the full name `name` (such as `111122223333.jobs`, with its account) is in this broker's metadata
+    image. The request handler then looks for it in the metadata store, unless `name` is empty."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)

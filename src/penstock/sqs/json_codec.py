@@ -18,7 +18,8 @@ STRUCTURE_BYTES_MAX: Final = 128 << 10
 UNCHECKED_BYTES: Final = 320 << 10
 """Maximum size, in bytes, of a body that is parsed without counting its values first, because parsing it is fast."""
 _SMALL_BYTES: Final = 16 << 10
-"""Size, in bytes, above which `_count_names`, not `bytes.count`, finds duplicate names in a body without escapes."""
+"""Size, in bytes, above which `_count_names` finds duplicate names in a JSON body without backslashes: it reads the
+body once, while a search with `bytes.count` reads it once for each name."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
 """Up to this product of body size (bytes) and number of parameters, one `bytes.count` per parameter finds
 duplicate parameters. Above it, `_count_names` finds them, which reads the body only once."""

@@ -1,6 +1,6 @@
 """All limits of the SQS API in one table: requests are checked against them, and docs/sqs.md lists them.
 
-They are AWS's limits, unless a docstring says "Penstock's own".
+They are AWS's limits, unless a docstring says "Not a limit of SQS".
 """
 
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_ID_CHARS_MAX: Final = 80
 QUEUE_NAME_CHARS_MAX: Final = 80
 FULL_NAME_CHARS_MAX: Final = 128
-"""Maximum number of characters of a queue's full name, which has account and region as prefix."""
+"""Maximum number of characters of a queue's name in the cluster, which may have account and region as prefix."""
 MESSAGE_ATTRIBUTES_MAX: Final = 10
 ATTRIBUTES_SHOWN_MAX: Final = 1000
 """Maximum number of Kafka record headers that are returned as message attributes. Not a limit of SQS."""
@@ -43,7 +43,7 @@ MOVE_TASKS_MAX: Final = 10
 REDRIVE_SOURCES_MAX: Final = 10
 """Maximum number of source queues in a RedriveAllowPolicy."""
 REDRIVE_POLICY_CHARS_MAX: Final = 16_384
-"""Maximum number of characters of a RedrivePolicy or RedriveAllowPolicy. Penstock's own: ten ARNs need 2,000."""
+"""Maximum number of characters of a RedrivePolicy or RedriveAllowPolicy. Not a limit of SQS; ten ARNs need 2,000."""
 POLICY_BYTES_MAX: Final = 8192
 POLICY_STATEMENTS_MAX: Final = 20
 POLICY_PRINCIPALS_MAX: Final = 50
@@ -56,9 +56,9 @@ OTHER_BYTES_MAX: Final = 262_144
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048
-"""Maximum number of characters of a TaskHandle or a NextToken; a limit of Penstock, not of SQS."""
+"""Maximum number of characters of a TaskHandle or a NextToken. Not a limit of SQS."""
 ARN_CHARS_MAX: Final = 512
-"""Maximum number of characters of an ARN; a limit of Penstock, not of SQS."""
+"""Maximum number of characters of an ARN. Not a limit of SQS."""
 NAMES_MAX: Final = 1000
 """Maximum number of elements of any list or map in a request, such as TagKeys or Attributes. Not a limit of SQS."""
 
@@ -79,6 +79,8 @@ DATA_KEY_REUSE_S: Final = Span(60, 86_400)
 MOVES_PER_S: Final = Span(1, 500)
 
 PARAMETERS_MAX: Final = 1000
-"""Maximum number of parameters in the URL, and in the form, of a Query request. Penstock's own; SQS needs 400."""
+"""Maximum number of parameters in the URL, and also in the form, of a Query request. Not a limit of SQS, whose
+requests have at most 400."""
 PARAMETER_PARTS_MAX: Final = 10
-"""Maximum number of dotted parts in a parameter's name, such as `Tag.1.Key`. Penstock's own; SQS needs six."""
+"""Maximum number of dotted parts in a parameter's name, such as `Tag.1.Key`. Not a limit of SQS, whose names have at
+most six."""

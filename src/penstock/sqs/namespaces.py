@@ -45,7 +45,8 @@ class Namespace(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Prefix of a full name: region and account of this namespace; empty for the default region and account."""
+        """Prefix of a queue's full name, which is unique in the cluster: region and account of this namespace; empty
+        for the default region and account."""
         before = self.before
         return before if self.owner == ACCOUNT else f"{before}{self.owner}."
 
@@ -63,7 +64,7 @@ class Namespace(NamedTuple):
         return self.prefix + name
 
     def local(self, full: str) -> str:
-        """Returns the queue name in a full name: removes the prefix of this namespace."""
+        """Returns the queue name in a full name such as `111122223333.jobs`: removes the prefix of this namespace."""
         prefix = self.prefix if full.startswith(self.prefix) else self.before
         return full.removeprefix(prefix)
 
@@ -74,5 +75,6 @@ class Namespace(NamedTuple):
         return name if is_own and queue.name.startswith(self.before) else ""
 
     def has(self, queue: Queue, default: str) -> bool:
-        """Whether a queue belongs to this account and region. `default`: the id of the default account."""
+        """Whether a queue belongs to this account and region. `default`: the id of the default account, to which
+        queues whose owner is not an account id belong, too."""
         return owner_of(queue.owner, default) == self.owner and bool(self.own_name(queue))

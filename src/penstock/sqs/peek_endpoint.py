@@ -30,7 +30,7 @@ HAS_MORE: Final = "PenstockHasMore"
 """Name of the result member that is True if the queue has more messages than shown, else missing. Penstock's own."""
 _EVERYTHING: Final = Filter(is_all=True)
 _PATH_PARTS: Final = 3
-"""Number of path parts after PATH that name a queue without QueueUrl: region, account and queue name."""
+"""Number of parts after /_aws/sqs/messages in a path that names the queue: region, account and queue name."""
 
 
 class Wanted(NamedTuple):

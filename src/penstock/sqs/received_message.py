@@ -74,8 +74,8 @@ def shown_message(queue: Queue, delivered: Delivered, selection: AttributeSelect
 
 
 def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
-    """Returns the body as text, and whether that text is base64: the value is not UTF-8, or, if `is_xml`, it has
-    characters that XML does not allow."""
+    """Returns the body as text, and whether that text is base64. Base64 is used if the value is not UTF-8, or
+    if the response is XML (`is_xml`) and the value has characters that XML does not allow."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -46,7 +46,7 @@ def _target_space(call: Call, policy: str) -> Namespace:
 
 
 def has_sources(call: Call, name: str) -> bool:
-    """Whether any queue has the queue with the full name `name` as its dead-letter queue."""
+    """Whether any queue has the queue `name` (full name, such as `111122223333.jobs`) as its dead-letter queue."""
     image = call.service.image
     return any(
         queue.settings.redrive is not None and queue.settings.redrive.queue == name and queue.topic_id in image.topics

@@ -19,7 +19,7 @@ class Action(NamedTuple):
     """Name of the permission that an access key needs. Batch actions need that of the single action, as on AWS."""
     run: Run
     is_eager: bool = False
-    """Whether the action starts within the call that delivers its request, without a task (eager_task.py)."""
+    """Whether the action runs synchronously until it first waits; only then is an asyncio task created."""
 
 
 ACTIONS: Final[dict[str, Action]] = {}
@@ -28,7 +28,7 @@ TARGETS: Final[dict[bytes, Action]] = {}
 
 
 def action(name: str, *, is_eager: bool = False) -> Callable[[A], A]:
-    """Returns a decorator that registers an action. `is_eager`: it runs without a task until it first waits."""
+    """Returns a decorator that registers an action. `is_eager`: it runs synchronously until it first waits."""
 
     def register(run: A) -> A:
         found = Action(name, name.removesuffix("Batch"), run, is_eager)

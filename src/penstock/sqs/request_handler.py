@@ -148,7 +148,7 @@ class SqsRequestHandler:
     # -- running actions
 
     async def _run(self, action: Action, call: Call, request_id: bytes) -> HttpResponse:
-        """Runs an action and returns its response. Calls `call.on_lost` if the action fails or is cancelled."""
+        """Runs an action and returns its response. If it fails or is cancelled, undoes it with `call.on_lost`."""
         try:
             try:
                 result = await action.run(call)
@@ -165,7 +165,7 @@ class SqsRequestHandler:
         return response if call.on_lost is None else response._replace(on_lost=call.on_lost)
 
     async def _look_up(self, error: UnknownQueue) -> None:
-        """Waits, with a timeout, for a queue that is in the metadata store but not yet in this broker's image.
+        """Waits, with a timeout, for a queue that is in the metadata store but not yet in the metadata image here.
         Returns at once if it is not stored. Raises `error` if too many requests wait or its name is invalid."""
         # Requests for queues that do not exist must not overload the store.
         if self._lookups >= LOOKUPS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:

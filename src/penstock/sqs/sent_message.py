@@ -22,7 +22,8 @@ _WRONG_TYPE: Final = "The request include parameter that is not valid for this q
 
 
 class MessageDraft(NamedTuple):
-    """A parsed message, not sent yet. `result` has the MD5 digests for its sender; `send_result` adds the rest."""
+    """A parsed message, not sent yet. `result`: its SendMessage result, at first only the MD5 digests; `send_result`
+    adds the message id and sequence number."""
 
     message: NewMessage
     size: int

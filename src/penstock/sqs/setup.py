@@ -32,8 +32,8 @@ def open_request_handler(
     credentials: Path | None,
     configs: Configs,
 ) -> SqsRequestHandler:
-    """Creates the SQS request handler. If `credentials` is None, all requests are allowed. Raises
-    InvalidCredentials."""
+    """Creates the SQS request handler. `credentials`: the file of access keys; if None, all requests are allowed.
+    Raises InvalidCredentials if the file is invalid."""
     keys = None if credentials is None else _read(credentials)
     if keys is None and not http.is_local:
         logger.warning(

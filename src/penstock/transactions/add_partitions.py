@@ -50,7 +50,8 @@ def add(
 
 
 def verify(draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition]) -> Codes:
-    """Returns NONE for each partition that is in the ongoing transaction, TRANSACTION_ABORTABLE for all others."""
+    """Returns the error code of each partition: NONE if it is in the ongoing transaction, else
+    TRANSACTION_ABORTABLE."""
     known = find(draft, name)
     check_producer(known, producer)
     check_not_ending(known)
@@ -159,7 +160,8 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
 def refuse_unknown(
     wanted: AddPartitionsToTxnTransaction, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> AddPartitionsToTxnResult | None:
-    """Returns the result that refuses all partitions if `code_of` gives an error for any of them; else None."""
+    """Returns None if `code_of` gives no error for any partition. Otherwise returns the result that refuses all
+    partitions: those without an error of their own get OPERATION_NOT_ATTEMPTED."""
     codes = {one: code_of(one) for one in partitions_of(wanted.topics)}
     if not any(codes.values()):
         return None
@@ -206,8 +208,8 @@ def result(transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def response(results: list[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
-    """Builds the response: with all results from version BATCHED_FROM on (requests of brokers), else with the only
-    result."""
+    """Builds the response. Requests from version BATCHED_FROM on come from brokers: the response has all `results`.
+    Earlier requests come from clients, and there is only one result."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)

@@ -9,7 +9,8 @@ from penstock.transactions.transaction import Transaction
 
 
 def find(draft: Draft, transactional_id: str) -> Transaction:
-    """Returns the state of a transactional id. Raises InvalidRequest or InvalidProducerIdMapping."""
+    """Returns the state of a transactional id. Raises InvalidRequest if the id is empty, InvalidProducerIdMapping if
+    it is unknown or has expired."""
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty; set a unique transactional.id for each producer")
     known = draft.get(transactional_id)
@@ -26,7 +27,8 @@ def check_not_ending(known: Transaction) -> None:
 
 
 def check_query_not_closed(draft: Draft, transactional_id: str) -> None:
-    """Raises ProducerFenced if the id belongs to a closed Spark query: its driver would never end the transaction."""
+    """Raises ProducerFenced if the id belongs to a Spark query that is closed (has ended): no driver would end its
+    new transaction."""
     query = query_of(transactional_id)
     if query is not None and draft.queries.is_closed(query):
         raise ProducerFenced(f"{transactional_id!r} cannot begin a transaction: Spark query {query!r} is closed")

@@ -32,7 +32,8 @@ class AddOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
-    """Command: EndTxn with a new producer id, sent after the EndTxn request has raised NeedsProducerId."""
+    """Command: repeats an EndTxn request with a new producer id, which the broker has reserved because the request
+    raised NeedsProducerId: the old id has no epoch left."""
 
     request: ClientRequest
     fresh_producer_id: int
@@ -42,7 +43,8 @@ class EndTransaction:
 class JoinTransaction:
     """Command: adds or verifies partitions before a batch or a group's offsets are appended in a transaction.
 
-    The reply is an error code by partition; NONE allows the append. See `add_partitions.code_for_producer`.
+    The reply is an error code by partition; NONE allows the append. `add_partitions.code_for_producer` converts the
+    others to codes for the producer.
     """
 
     transactional_id: str
@@ -62,7 +64,8 @@ class Prepared(NamedTuple):
 
 
 class CommitPreparedSet(NamedTuple):
-    """Command: CommitSet with many transactions, which `commit_sets.prepare_steps` has checked and prepared."""
+    """Command: CommitSet (the atomic commit of a Spark batch's transactions) with many transactions, whose new states
+    `commit_sets.prepare_steps` has computed."""
 
     request: ClientRequest
     prepared: Mapping[str, Prepared]
@@ -70,7 +73,8 @@ class CommitPreparedSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
-    """Command: reports that all partitions of a transaction have a marker (`WriteMarkers.written()`). No response."""
+    """Command: reports that all partitions of a transaction have a marker; made by `WriteMarkers.written()`. The
+    reply is None."""
 
     transactional_id: str
     producer_id: int

@@ -8,7 +8,7 @@ the batch is           participants are           result
 later than the last    all ongoing                committed; all other open transactions of the query are aborted
 later than the last    not all ongoing            refused: all open transactions are aborted, Spark repeats the batch
 the last, or earlier   in any state               already committed: participants that are ongoing are aborted
-any, query is closed   in any state               as above: after CLOSE, no further batch is committed
+any, query is closed   in any state               as above: a closed (ended) query commits no further batch
 
 The producers of committed and aborted transactions are fenced: their epoch is used up, and late batches are refused.
 See docs/decisions/0013-commit-set.md.
@@ -47,15 +47,18 @@ from penstock.wire.messages.commit_set import (
 )
 
 STEP_MASK: Final = 31
-"""Bit mask for counting participants: the generators here yield after every STEP_MASK + 1 participants."""
+"""Bit mask that makes the generators here yield after every STEP_MASK + 1 participants (transactions of Spark
+tasks)."""
 SET_BYTES_MAX: Final = 960 << 10
-"""Maximum size, in bytes, of the records of one CommitSet: they are one batch, which may have up to 1 MiB."""
+"""Maximum size, in bytes, of the records of one CommitSet (atomic commit of a Spark batch's transactions): they are
+one record batch, which may have up to 1 MiB."""
 
 
 def prepare_steps(
     known: Mapping[str, Transaction], request: CommitSetRequest, now_ms: int
 ) -> Steps[dict[str, Prepared]]:
-    """Computes the new states of a CommitSet's transactions without changing any; a generator that yields regularly.
+    """Computes the new states of all transactions that a CommitSet is to commit atomically, without changing any. A
+    generator that yields regularly.
 
     Raises InvalidRequest and SetTooLarge. All other checks are made when the set is committed.
     """
@@ -105,12 +108,14 @@ def answer(
 
 
 def refuse(error: PenstockError) -> CommitSetResponse:
-    """Returns the response to a CommitSet request that ended with an exception instead of a result."""
+    """Returns the response to a CommitSet (atomic commit of a Spark batch's transactions) that ended with an
+    exception."""
     return _response(error_code=error.code, error_message=error.message)
 
 
 def _check_steps(request: CommitSetRequest) -> Steps[None]:
-    """Validates the fields of the request that can be checked without transaction state; a generator."""
+    """Validates the fields of a CommitSet request that can be checked without the states of transactions. A
+    generator, since a request may name many transactions."""
     if not 0 <= request.batch_id <= BATCH_ID_MAX:
         raise InvalidRequest(
             f"batch id {request.batch_id} of query {request.query!r} is invalid; expected 0 to {BATCH_ID_MAX}"

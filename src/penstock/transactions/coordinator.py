@@ -43,7 +43,8 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.state import kind_of, read_key
 
 EXPIRED_MAX: Final = 1000
-"""Maximum number of transactional ids and closed queries that one `wake` expires; later calls expire the rest."""
+"""Maximum number of transactional ids and closed Spark queries that one `wake` expires; later calls expire the
+rest."""
 WAKE_BYTES: Final = 256 << 10
 """Size of records, in bytes, at which `wake` stops ending transactions and leaves the rest to its next call."""
 RETRY_MS: Final = 1000
@@ -51,7 +52,8 @@ RETRY_MS: Final = 1000
 
 
 class TransactionCoordinator:
-    """The state machine of the coordinator. `settings` and `coordinator_epoch` may be replaced at any time."""
+    """The state machine of the transaction coordinator. The broker may replace `settings` and `coordinator_epoch` at
+    any time."""
 
     def __init__(self, *, settings: TransactionSettings, coordinator_epoch: int) -> None:
         self.settings = settings
@@ -200,7 +202,8 @@ class TransactionCoordinator:
         return self._decision(draft)
 
     def _rewrite_markers(self, now_ms: int) -> Decision:
-        """Rewrites the markers of transactions loaded in a Prepare state. Persists no records, so it cannot fail."""
+        """Requests markers again for transactions that were in a Prepare state when the coordinator was loaded.
+        Persists no records, so it cannot fail."""
         effects = []
         for name in self._markers_to_rewrite:
             known = self.transactions[name]
@@ -278,7 +281,8 @@ class TransactionCoordinator:
             self._timeouts.set(name, known.started_ms + known.timeout_ms + 1)
 
     def _forget(self, name: str) -> None:
-        """Forgets the markers in flight and the pending completion of a transactional id."""
+        """Stops waiting for the markers of a transactional id (a late report is then ignored), and cancels the retry
+        of its transaction's completion."""
         self._markers_in_flight.pop(name, None)
         self._finished.cancel(name)
 

@@ -25,8 +25,9 @@ UNCHANGED: Final = ProducerKey(NO_PRODUCER, NO_EPOCH)
 
 
 def end(draft: Draft, request: EndTxnRequest, version: int, fresh_producer_id: int, now_ms: int) -> ProducerKey:
-    """Commits or aborts the transaction. Returns the client's next producer id and epoch (UNCHANGED below TV_2).
-    If no epoch is left, the next id is `fresh_producer_id`; if that is NO_PRODUCER, raises NeedsProducerId."""
+    """Commits or aborts the transaction. Returns the client's next producer id and epoch; before transaction version
+    2, UNCHANGED. If no epoch is left, the next id is `fresh_producer_id`; if that is NO_PRODUCER, raises
+    NeedsProducerId."""
     known = find(draft, request.transactional_id)
     claimed = ProducerKey(request.producer_id, request.producer_epoch)
     if version < TV_2:

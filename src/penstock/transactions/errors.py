@@ -49,12 +49,13 @@ class NeedsProducerId(PenstockError):
 
 
 class SetTooLarge(PenstockError):
-    """A CommitSet, the atomic commit of a Spark query's transactions, has too many for one record batch."""
+    """A CommitSet (atomic commit of a Spark batch's transactions) has too many transactions for one record batch."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class TooManyQueries(PenstockError):
-    """The coordinator has reached its limit of Spark queries (QUERIES_MAX)."""
+    """The coordinator stores the last committed batch of QUERIES_MAX Spark queries, and cannot store that of
+    another."""
 
     code = ErrorCode.POLICY_VIOLATION

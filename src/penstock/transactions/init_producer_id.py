@@ -39,7 +39,8 @@ def check_request(request: InitProducerIdRequest, timeout_max_ms: int) -> None:
 def initialise(
     draft: Draft, request: InitProducerIdRequest, fresh_producer_id: int, now_ms: int
 ) -> Transaction | None:
-    """Returns the initialised state; None if an ongoing transaction is being aborted, and the client has to retry."""
+    """Returns the state of the transactional id after InitProducerId; None if an ongoing transaction is being aborted
+    first, so that the client has to retry."""
     name, timeout_ms = request.transactional_id or "", request.transaction_timeout_ms
     claimed = None if request.producer_id == NO_PRODUCER else ProducerKey(request.producer_id, request.producer_epoch)
     check_query_not_closed(draft, name)
@@ -82,8 +83,9 @@ def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
 
 
 def _next_producer(known: Transaction, claimed: ProducerKey | None, fresh_id: int) -> tuple[ProducerKey, int]:
-    """Returns the producer id and epoch to assign, and the `last_epoch` to store. A retry gets the current ones;
-    else the epoch is raised, or `fresh_id` used if none is left. `claimed`: None for a new producer."""
+    """Returns the producer id and epoch that InitProducerId assigns, and the `last_epoch` to store. `claimed`: id and
+    epoch in the request; None for a new producer. If these are the previous ones, the last response was lost, and the
+    current ones are assigned again. Otherwise the epoch is raised; if none is left, `fresh_id` is assigned."""
     if claimed is not None and claimed != known.producer and known.epoch != EPOCH_MAX:
         return known.producer, known.last_epoch  # a retry: no other producer was initialised since
     last_epoch = NO_EPOCH if claimed is None else claimed.epoch

@@ -16,18 +16,19 @@ from penstock.wire.state import read_record, state_record
 
 NO_BATCH: Final = -1
 CLOSED: Final = BATCH_ID_MAX + 1
-"""A `batch_id` of at least CLOSED marks a closed query: it is CLOSED + 1 + the id of the query's last committed
-batch (-1 if it has none)."""
+"""Smallest `batch_id` that marks a Spark query as closed (ended): such a `batch_id` is CLOSED + 1 + the id of the
+query's last committed batch (-1 if it has none)."""
 QUERIES_MAX: Final = 100_000
-"""Maximum number of queries that one coordinator stores; a new query is refused until another is forgotten."""
+"""Maximum number of Spark queries whose last committed batch one coordinator stores. Above it, new queries are
+refused until the entry of another query is deleted."""
 
 
 class Decided(NamedTuple):
-    """The last committed batch of a query."""
+    """The last committed batch of a Spark query, as stored by the transaction coordinator."""
 
     query: str
     batch_id: int
-    """Id of the last committed batch; for a closed query, CLOSED + 1 + that id."""
+    """Id of the last committed batch. In the record that closes the query, CLOSED + 1 + that id."""
     decided_ms: int
     participants: int
 
@@ -47,17 +48,19 @@ class Decided(NamedTuple):
 
 
 def closed(query: str, last_batch_id: int, now_ms: int) -> StateRecord:
-    """Returns the record that closes a query, after which no more batches of the query are committed."""
+    """Returns the record that closes a Spark query, after which no more batches of the query are committed."""
     return Decided(query, CLOSED + 1 + last_batch_id, now_ms, 0).to_record()
 
 
 def forgotten(query: str) -> StateRecord:
-    """Returns the tombstone of a query whose last batch is no longer needed."""
+    """Returns the tombstone that deletes a Spark query's entry, because its last committed batch is no longer
+    needed."""
     return state_record(DECIDED, DecidedKey(query=query), None)
 
 
 class Queries:
-    """All Spark queries of one coordinator. Changed by applying records only."""
+    """The Spark queries of one transaction coordinator: last committed batch and open transactions. Changed by
+    applying records only."""
 
     def __init__(self) -> None:
         self.decided: dict[str, Decided] = {}
@@ -74,7 +77,7 @@ class Queries:
         return query in self.closed
 
     def closed_until(self, until_ms: int) -> Iterator[str]:
-        """Yields the queries that were closed at or before `until_ms`."""
+        """Yields the Spark queries that were closed (ended) at or before `until_ms`."""
         for query, closed_ms in self.closed.items():
             if closed_ms > until_ms:
                 return
@@ -85,7 +88,8 @@ class Queries:
         return list(self._open.get(query, ()))
 
     def apply(self, record: StateRecord) -> None:
-        """Applies a record, which says that a batch was committed or that the query was closed or forgotten."""
+        """Applies a record of a Spark query: a batch was committed, the query was closed (ended), or its entry was
+        deleted."""
         key, value = read_record(record, DecidedKey, DecidedValue)
         self.closed.pop(key.query, None)
         if value is None:

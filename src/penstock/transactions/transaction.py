@@ -128,7 +128,8 @@ class Transaction(NamedTuple):
         )
 
     def committed_with_others(self, now_ms: int) -> "Transaction":
-        """Returns the state after a commit by a CommitSet (commit_sets.py), which fences the producer."""
+        """Returns the state PrepareCommit after a CommitSet, the atomic commit of a Spark batch's transactions. The
+        epoch is raised, which fences the producer."""
         return self._step(
             State.PREPARE_COMMIT,
             now_ms,

@@ -1,1 +1,1 @@
-"""Filtered views: the expression language and its evaluation over records."""
+"""Views (filtered virtual topics): the language of their filter expressions, and its evaluation over records."""

@@ -1,4 +1,4 @@
-"""The error for a view expression that cannot be parsed, with the position of the problem."""
+"""The error for an invalid filter expression of a view, with the position of the problem."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -8,7 +8,7 @@ _SHOWN: int = 60
 
 
 class BadExpression(PenstockError):
-    """An expression that is not valid in the view language. The error message shows the position:
+    """The filter expression of a view (filtered virtual topic) is not valid. The error message shows the position:
 
     there is no function 'upper' in a view; compare fields with values
       upper(tag) = 'EU'
@@ -25,7 +25,8 @@ class BadExpression(PenstockError):
 
 
 def marked(text: str, start: int, end: int) -> str:
-    """Returns the text on one line, with the error position underlined; a long text is cut around the position."""
+    """Returns the text of an expression on one line, and below it a line that underlines `start` to `end`. A long
+    text is cut around this position."""
     first = max(0, start - _SHOWN)
     last = min(len(text), max(end, start + 1) + _SHOWN)
     before, after = "..." if first else "", "..." if last < len(text) else ""

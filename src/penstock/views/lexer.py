@@ -1,4 +1,4 @@
-"""The lexer of view expressions: splits the text into tokens with their positions. Pure.
+"""The lexer of view filters: splits an SQL-like expression into tokens with their positions. Pure.
 
 Every field and value is replaced by an index here: the SQL that the parser gets (`Words.sql`) contains only these
 indexes, operators and a few keywords. So no header name can clash with a keyword, functions, subqueries and comments

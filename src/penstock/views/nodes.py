@@ -1,4 +1,4 @@
-"""Compiles terms of a view expression into nodes that yield TRUE, FALSE or UNKNOWN for every record. Pure."""
+"""Compiles a view's filter expression into nodes that yield TRUE, FALSE or UNKNOWN for every record. Pure."""
 
 from collections.abc import Callable
 from itertools import compress
@@ -63,8 +63,8 @@ def compiled(term: Term) -> Node:
 
 
 def all_of(nodes: list[Node], *, top: bool = False) -> Node:
-    """Combines nodes with AND, cheap nodes first. Later nodes skip FALSE rows. `top`: this AND is the root of the
-    expression, where an UNKNOWN row does not match either; later nodes skip UNKNOWN rows, too."""
+    """Combines nodes with AND, cheap nodes first. Rows that are FALSE in one node are not evaluated by the next. If
+    `top`, this AND is the root of the expression: UNKNOWN rows cannot match either, and are not evaluated further."""
     ordered = sorted(nodes, key=lambda node: node.is_costly)
     still = IS_TRUE if top else NOT_FALSE
     if len(ordered) == 1:
@@ -85,7 +85,8 @@ def all_of(nodes: list[Node], *, top: bool = False) -> Node:
 
 
 def _keep_unknown(more: bytes, found: bytes) -> bytes:
-    """Returns `more` with TRUE for rows that are UNKNOWN in `found`, so that `found AND more` leaves them UNKNOWN."""
+    """Returns `more` with TRUE for each row that is UNKNOWN in `found`, so that AND of the result and `found` is
+    UNKNOWN for that row."""
     if UNKNOWN not in found:
         return more
     return kernel.active.either(more, found.translate(IS_UNKNOWN))

@@ -1,4 +1,4 @@
-"""Parses a view expression into terms: sqlglot builds the tree, this file rejects what views do not support. Pure.
+"""Parses a view's filter expression into terms: sqlglot builds the tree, this file rejects unsupported SQL. Pure.
 
 sqlglot is imported only when the first expression is parsed: it takes longer to load than a broker takes to start.
 """
@@ -37,7 +37,8 @@ with other arguments is rejected, because it might be misread."""
 
 
 def parse(text: str) -> Term:
-    """Returns the syntax tree of an expression like `tag IN ('eu', 'uk') AND priority > 3`. Raises BadExpression."""
+    """Returns the syntax tree of a view's filter, like `tag IN ('eu', 'uk') AND priority > 3`. Raises
+    BadExpression."""
     words = read_words(text)
     return _Reader(words).read(_tree(words))
 
@@ -67,7 +68,8 @@ def _bad(words: Words, word: Word, problem: str) -> BadExpression:
 
 
 class _Reader:
-    """Converts sqlglot's tree to a Term. Raises BadExpression if the Term lacks a field or value of the text."""
+    """Converts sqlglot's syntax tree to a Term. Raises BadExpression for unsupported SQL, and if a field or value of
+    the text does not occur in the Term: then an operator is missing in the text."""
 
     def __init__(self, words: Words) -> None:
         from sqlglot import exp
@@ -114,7 +116,7 @@ class _Reader:
         raise self._error(node, UNKNOWN)
 
     def _check_known(self, node: Any) -> None:
-        """Raises BadExpression if a supported node has unsupported arguments."""
+        """Raises BadExpression if a node of a supported type has an argument that is not supported."""
         if type(node) in self._readers and not _ARGUMENTS.issuperset(
             name for name, value in node.args.items() if value
         ):
@@ -257,7 +259,8 @@ class _Reader:
 
 
 def _numbers(node: Any, exp: Any) -> Iterator[int]:
-    """Yields the indexes of the tokens in a node."""
+    """Yields the indexes of the tokens that a part of sqlglot's syntax tree contains (the lexer has replaced fields
+    and values by indexes)."""
     for each in node.walk():
         if isinstance(each, exp.Literal | exp.Identifier) and str(each.this).isdigit():
             yield int(each.this)
@@ -281,7 +284,7 @@ def _ends_escaped(pattern: str, escape: str) -> bool:
 
 
 def fields_of(term: Term) -> Iterator[Field]:
-    """Yields all fields of an expression."""
+    """Yields all fields that a filter expression compares, such as headers or JSON paths."""
     if isinstance(term, And | Or):
         for part in term.parts:
             yield from fields_of(part)

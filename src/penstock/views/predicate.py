@@ -1,8 +1,8 @@
-"""The compiled predicate of a view: which records of a decoded batch match an expression. Pure.
+"""The compiled filter of a view: decides which records of a decoded batch match the expression. Pure.
 
-Headers, keys and timestamps are compared by kernel loops over a whole batch. Conditions that need a Python object per
-record (JSON, patterns with `_`) run last, only for records not yet decided, and in portions, so that the caller can
-do other work between portions.
+Headers, keys and timestamps are compared by compiled loops (records/kernel.py) over a whole batch. Conditions that
+need a Python object per record (JSON, patterns with `_`) run last, only for records not yet decided, and in portions,
+so that the caller can do other work between portions.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ PORTION_BYTES: Final = 128 << 10
 
 
 class Predicate:
-    """A compiled view expression, created by `compile_expression`. It has no state and may be shared."""
+    """The compiled filter of a view (filtered virtual topic), created by `compile_expression`. It has no state and
+    may be shared."""
 
     __slots__ = ("_cheap", "_costly", "_outer", "text")
 
@@ -107,7 +108,7 @@ def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]
 
 
 def compile_expression(text: str) -> Predicate:
-    """Compiles a view expression. Raises BadExpression."""
+    """Compiles the filter expression of a view (filtered virtual topic). Raises BadExpression."""
     return compile_term(text, parse(text))
 
 
@@ -139,7 +140,7 @@ def _outer(part: Term) -> Outer | None:
 
 
 def _flat(term: Term) -> list[Term]:
-    """Returns the conditions that are joined by AND at the top level."""
+    """Returns the conditions that AND joins at the top level of the expression; the term itself if it is no AND."""
     if not isinstance(term, And):
         return [term]
     return [part for each in term.parts for part in _flat(each)]

@@ -27,7 +27,8 @@ KNOWN_IS_TRUE: Final = bytes((1, 1, 2)) + bytes(253)
 
 
 class Rows:
-    """The records of a batch. Each header column is located once, and each record value is parsed once."""
+    """The records of a batch, as a filter reads them. Each header is located only once for all records, and each
+    record value is parsed as JSON only once."""
 
     __slots__ = ("_documents", "_headers", "columns", "count", "partition")
 
@@ -52,7 +53,7 @@ class Rows:
         return found
 
     def part(self, start: int, end: int) -> "Rows":
-        """Returns the rows from `start` up to `end`, without `end`."""
+        """Returns the rows [start, end)."""
         return Rows(self.columns.part(start, end), self.partition)
 
 

@@ -1,4 +1,4 @@
-"""The syntax tree of a view expression: comparisons of fields with values, AND, OR and NOT. Pure data."""
+"""The syntax tree of a view's filter expression: comparisons of fields with values, AND, OR and NOT. Pure data."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,12 +35,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The field `key` of a view expression: the record's key."""
+    """The field `key` of a filter expression: the record's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """The field `timestamp` of a view expression: the record's timestamp, in milliseconds."""
+    """The field `timestamp` of a filter expression: the record's timestamp, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

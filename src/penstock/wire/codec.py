@@ -1,7 +1,7 @@
 """Decodes and encodes messages with functions generated from the schemas, once per class and version.
 
 The generators are in decoders.py and encoders.py. A hostile frame can only raise MalformedRequest here, or
-TooManyElements if the caller sets `elements_max`: the caller then decodes in steps.
+TooManyElements if the caller sets `elements_max`: the caller then uses `decode_steps`.
 """
 
 import struct
@@ -17,7 +17,8 @@ from penstock.wire.schema import Buffer, versioned
 T = TypeVar("T")
 
 ELEMENTS_INLINE_MAX: Final = 1_000
-"""Maximum number of array elements and tagged fields of a message that is decoded or encoded without interruption."""
+"""Maximum number of array elements and tagged fields of a message that is decoded or encoded at once; a larger
+message takes several time slices of the event loop."""
 ELEMENTS_MAX: Final = 100_000
 """Maximum number of array elements and tagged fields of a request; a larger request is rejected before decoding."""
 
@@ -43,7 +44,8 @@ def decode(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: i
 
 
 def decode_steps(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = ELEMENTS_MAX) -> Steps[T]:
-    """Like `decode`, interruptible (see Steps). Raises MalformedRequest above `elements_max` array elements."""
+    """Like `decode`, but a generator that yields regularly, so that other tasks can run. Raises MalformedRequest
+    above `elements_max` array elements and tagged fields."""
     decoder = _sliced_decoders.get((cls, version))
     if decoder is None:
         decoder = make_sliced_decoder(cls, version, version >= versioned(cls).flexible_from)
@@ -72,7 +74,8 @@ def encode(message: Any, version: int) -> list[Buffer]:
 
 
 def encode_steps(message: Any, version: int, out: list[Buffer]) -> Steps[None]:
-    """Like `encode`, interruptible (see Steps): appends the byte parts to `out`."""
+    """Like `encode`, but a generator that yields regularly, so that other tasks can run. Appends the byte parts to
+    `out`."""
     key = type(message), version
     encoder = _sliced_encoders.get(key)
     if encoder is None:

@@ -1,4 +1,4 @@
-"""Code generation shared by decoders and encoders: lines of Python source, and the pending run of fields.
+"""Code generation shared by decoders and encoders: writes Python source, and groups adjacent fixed-size fields.
 
 Decoders and encoders walk a schema and write one function for a whole message, with nested structs inlined. Adjacent
 fields of fixed size form a *run*: one `struct` call; the length of a string or array joins the run before it.
@@ -60,7 +60,7 @@ class SourceWriter(ABC):
         self.emit("if left < 0: raise TooManyElements")
 
     def end_of_element(self) -> None:
-        """Writes the last lines of a loop over array elements: a sliced function may yield there."""
+        """Writes the last lines of a loop over array elements, where a sliced function (a generator) may yield."""
         if self.is_sliced:
             self.flush()
             self.emit("done += 1")

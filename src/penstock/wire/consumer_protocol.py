@@ -1,7 +1,7 @@
 """Subscription and assignment of the classic consumer protocol, which the coordinator parses (KIP-848).
 
-The coordinator uses these schemas to describe groups, and for classic members of consumer groups. Encoded, a two-byte
-version comes first, as in the records of internal topics (see state.py).
+The coordinator uses these schemas to describe groups, and for classic members of consumer groups. The encoded form
+starts with a two-byte version, as in the records of internal topics (see state.py).
 """
 
 from penstock.wire.schema import Array, Bytes, Int32, String, field, record, struct

@@ -106,7 +106,7 @@ def response_frame(response: Any, version: int, correlation_id: int, elements_ma
 
 
 def response_frame_steps(response: Any, version: int, correlation_id: int) -> Steps[list[Buffer]]:
-    """Like `response_frame`, interruptible (see Steps), for responses with many elements."""
+    """Like `response_frame`, but a generator that yields regularly, so that other tasks can run."""
     _, start, in_parts = _response_shape(type(response), version)
     parts: list[Buffer] = []
     joined: list[Buffer] = []

@@ -33,7 +33,7 @@ Bytes = Annotated[bytes, "bytes"]
 Uuid = Annotated[bytes, "uuid"]
 """A UUID as sixteen raw bytes: faster as a dictionary key than uuid.UUID."""
 Records = Annotated[Buffer, "records"]
-"""Encoded record batches, never copied: a decoded message has a view into its frame."""
+"""Encoded record batches, never copied: a decoded message has a memoryview of the batches in its frame."""
 Array = Sequence
 
 NIL_UUID: Final = bytes(16)

@@ -22,7 +22,7 @@ _VERSION: Final = struct.Struct(">h")
 def state_record(kind: int, key: Any, value: Any | None, version: int = 0, *, parsed: Any = None) -> StateRecord:
     """Builds a record of type `kind` that sets the value of a key; a `value` of None builds a tombstone.
 
-    `parsed`: the value in the form that `apply` uses, if that is not `value` itself.
+    `parsed`: the value in the form that the state machine's `apply` uses, if that is not `value` itself.
     """
     return StateRecord(
         key=_VERSION.pack(kind) + encode_bytes(key, KEY_VERSION),

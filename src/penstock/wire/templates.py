@@ -1,4 +1,4 @@
-"""Templates of messages that differ only in a few integers: the fast path reads and writes just those integers."""
+"""Templates of encoded messages that differ only in a few integers: only those integers are read and written."""
 
 import struct
 from collections.abc import Iterable

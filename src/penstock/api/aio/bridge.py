@@ -88,7 +88,8 @@ def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Fut
 class WorkerThread:
     """One thread that runs blocking functions for asyncio tasks, one after the other.
 
-    If a task is cancelled, its function runs on. The next task waits for it, and raises the error of that function.
+    If a task is cancelled, its function continues. The next call of `run` or `wait_for_cancelled` waits until that
+    function ends. If the function failed, that call raises its error, and `run` does not start another function.
     """
 
     def __init__(self, name: str) -> None:

@@ -270,7 +270,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         await self._run(lambda: create_view(self._resources.lookup, name, of, where, idle))
 
     async def drop_view(self, name: str) -> None:
-        """Drops a view. The topic that the view reads from stays.
+        """Drops a view (filtered read-only topic). The topic that the view reads from stays.
 
         await mq.drop_view("orders-eu")
         """

@@ -21,7 +21,7 @@ TURN: Final = 64
 
 
 class AsyncLoop(Generic[Commits]):
-    """Base class of AsyncSubscription and AsyncExactlyOnce, for one task. The first call opens the Kafka consumer."""
+    """Base class of AsyncSubscription and AsyncExactlyOnce, for one task. Its first use opens the Kafka consumer."""
 
     def __init__(self, owner: object, open_buffer: Callable[[], MessageBuffer[Commits]]) -> None:
         self._owner = owner  # a connection lasts as long as its loops

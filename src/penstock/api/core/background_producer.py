@@ -152,7 +152,8 @@ class BackgroundProducer:
     def send_waiting(
         self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None
     ) -> DeliveryReport:
-        """Sends a message; waits while the buffer is full. Checks a delayed message's topic by DelayTopics.check."""
+        """Sends a message; waits while the buffer is full. For a delayed message, raises InvalidArgument unless the
+        topic has delayed.messages=true."""
         if message.is_delayed:
             self._delay_topics.check(message.topic)
         deadline_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S

@@ -17,7 +17,8 @@ log = logging.getLogger("penstock.api")
 
 
 class CommitPolicy:
-    """Decides when offsets are committed. If a method returns messages, redeliver them: a transaction was aborted.
+    """Decides when offsets are committed. The caller must redeliver messages that a method returns: their transaction
+    was aborted.
 
     This base class commits nothing: it is the policy of a subscription without a consumer group.
     """

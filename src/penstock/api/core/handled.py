@@ -48,7 +48,7 @@ class HandledStore(Protocol):
     """
 
     def seen(self, id: MessageId) -> bool:
-        """Returns whether this id is marked as handled and has not been deleted since."""
+        """Returns whether `mark` was called with this id; False again once the store has dropped the id."""
 
     def mark(self, id: MessageId) -> None:
         """Marks the message with this id as handled. Must accept an id that is marked already."""
@@ -87,7 +87,7 @@ class SqliteHandled:
         self._trim()
 
     def seen(self, id: MessageId) -> bool:
-        """Returns whether this id is marked as handled and has not been deleted since."""
+        """Returns whether this id was marked as handled in the last `keep_s` seconds, and is still stored."""
         oldest_ms = self._clock.now_ms() - self._keep_ms
         with self._lock:
             found = self._database.execute("SELECT marked_ms FROM handled WHERE id = ?", (id,)).fetchone()

@@ -148,7 +148,7 @@ class JobActions(Protocol):
         """Releases the message after a failure, with a backoff delay."""
 
     def has(self, receipt: str) -> bool:
-        """Returns whether the message is neither deleted nor released."""
+        """Returns whether the message with this receipt handle is neither deleted nor released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

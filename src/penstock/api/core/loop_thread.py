@@ -39,7 +39,7 @@ class LoopThread:
             self._loop.call_soon_threadsafe(action)
 
     def abandon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine for up to ABANDON_S, then cancels it. On the event loop's thread, only schedules it."""
+        """Runs a coroutine; cancels it after ABANDON_S seconds. On the event loop's thread, does not wait for it."""
         if self._is_closed:
             work.close()
             return

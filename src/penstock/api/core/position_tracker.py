@@ -1,7 +1,7 @@
 """Position tracker of a subscription: delivered, finished and committed offsets of each partition.
 
 An offset may be committed when all messages before it are finished; messages may be finished in any order. No I/O and
-no clock; callers of a PositionTracker must hold its lock.
+no clock; callers of a PositionTracker must hold its `lock`.
 """
 
 import threading

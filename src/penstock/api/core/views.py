@@ -1,4 +1,4 @@
-"""Creates and drops views, for create_view() and drop_view(), and automatically for subscribe(where=)."""
+"""Creates and drops views (filtered virtual topics): create_view(), drop_view(), and implicitly subscribe(where=)."""
 
 from dataclasses import replace
 from typing import Final
@@ -10,7 +10,7 @@ from penstock.api.errors import InvalidArgument
 from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE, ad_hoc_name
 
 AD_HOC_IDLE_S: Final = 1800.0
-"""Minimum time, in seconds, without a reader before a view that subscribe(where=) created is dropped."""
+"""Minimum time, in seconds, without a reader before a view (filtered topic) of subscribe(where=) is dropped."""
 
 
 def create_view(lookup: ClusterLookup, name: str, of: str, where: str, idle: Duration | None) -> None:
@@ -27,7 +27,8 @@ def drop_view(lookup: ClusterLookup, name: str) -> None:
 
 
 def with_views(read_options: ReadOptions, where: str, lookup: ClusterLookup) -> ReadOptions:
-    """Returns options that read each topic through a view with condition `where`; creates missing views."""
+    """Returns options that read each topic through a view (filtered topic) with condition `where`; creates the views
+    if missing."""
     idle_s = max(AD_HOC_IDLE_S, 2 * read_options.processing_timeout_s)
     names = []
     if read_options.missing == "create":

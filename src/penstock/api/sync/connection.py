@@ -252,7 +252,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         create_view(self._resources.lookup, name, of, where, idle)
 
     def drop_view(self, name: str) -> None:
-        """Drops a view. The topic that the view reads from stays.
+        """Drops a view (filtered read-only topic). The topic that the view reads from stays.
 
         mq.drop_view("orders-eu")
         """

@@ -19,7 +19,7 @@ _Key = tuple[int, int, int]
 
 
 class BatchDecoder:
-    """Decodes batches. An LRU cache for all logs keeps large batches: up to `bytes_max`, or one larger batch."""
+    """Decodes batches. Caches large decoded batches of all logs (LRU): up to `bytes_max`, or one larger batch."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

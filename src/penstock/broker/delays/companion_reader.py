@@ -29,7 +29,8 @@ class CompanionReader:
         self._cache: dict[int, Columns] = {}
 
     def read(self, entry: Entry) -> PendingMessage:
-        """Returns an entry's message. Raises StorageError if the log lacks it, ColdRead if it is only on disk."""
+        """Returns the message that `entry` refers to. Raises StorageError if the companion log lacks it, and ColdRead
+        if it is not in the page cache."""
         for columns in self._cache.values():
             if columns.offsets[0] <= entry.stored_at <= columns.offsets[-1]:
                 found = _find(columns, entry)

@@ -59,7 +59,8 @@ class Copier:
         return self._growth[at][1] if at < len(self._growth) else now_ms
 
     def next(self) -> list[Copy]:
-        """Returns the commands that copy delayed messages of the next READ_BYTES of the topic. Raises ColdRead."""
+        """Returns the commands that copy the delayed messages in the next READ_BYTES of the topic. Raises ColdRead if
+        a thread must first read or decode them."""
         log = self._partition.log
         at = max(self.scanned_to, self._machine.copied_to, log.start_offset)
         end = self._partition.last_stable_offset

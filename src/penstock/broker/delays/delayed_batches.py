@@ -27,7 +27,8 @@ class DelayedBatches:
         self._epoch = NO_EPOCH
 
     def check(self, log: Log) -> None:
-        """Forgets all batches if the log was truncated. Call before a series of `of_batch` calls."""
+        """Forgets which batches have delayed records if the log was truncated. Call before a series of `of_batch`
+        calls."""
         if self._to > log.end_offset or (self._to > 0 and log.epochs.at(self._to - 1) != self._epoch):
             self._from = self._to = -1
             del self._base_offsets[:]

@@ -37,7 +37,7 @@ SCAN_BYTES: Final = 1 << 20
 PAUSE_MS: Final = 5
 """Pause between two deliveries, in milliseconds, so that messages due during the pause share one batch."""
 TICK_MS: Final = 500
-"""Interval, in milliseconds, at which the wall clock is checked even if no message is due: it may have been set."""
+"""Maximum pause, in milliseconds, between two checks for due messages, in case the wall clock is set forward."""
 RETRY_MS: Final = 500
 PROGRESS_MS: Final = 10_000
 """Interval, in milliseconds, at which the scan position of the topic is persisted if no messages are copied."""
@@ -132,7 +132,8 @@ class DelayPartition:
             self._scan(self.machine.scan_from, end, NOTHING_FOUND)
 
     def _scan(self, at: int, end: int, found: ConfirmDelivered) -> None:
-        """Searches the topic, one read at a time, for deliveries that were not recorded; then records them."""
+        """Searches the topic, one read at a time, for due messages that the previous leader appended to it without
+        recording them as delivered in the companion log; then records them."""
         log = self.partition.log
         at = max(at, log.start_offset)
         if at < end:
@@ -171,7 +172,7 @@ class DelayPartition:
             self._set_timer("begin", RETRY_MS, lambda: self._begin(None, 0, NOTHING_FOUND))
 
     def perform(self, effect: Any) -> None:
-        """Carries out an effect of the delay state machine, once the decision is committed."""
+        """Carries out an effect (requested action) of the delay state machine, once the decision is committed."""
         if not self._is_leader:
             return
         if isinstance(effect, Began):
@@ -212,7 +213,8 @@ class DelayPartition:
             self._set_timer("copy", 0, self._copy)
 
     def _persist_progress(self) -> None:
-        """Persists the scan position, so that followers can apply retention and the next leader scans less."""
+        """Persists how far the topic was scanned: a follower's retention may delete messages only below that offset,
+        and the next leader continues the scan there."""
         now_ms = self._clock.monotonic_s() * 1000
         if now_ms - self._progress_ms < PROGRESS_MS:
             return

@@ -70,7 +70,7 @@ class DelayPartitions:
         yield from list(self.by_tp.values())
 
     def find(self, topic_id: bytes, number: int) -> DelayPartition | None:
-        """Returns the DelayPartition of a partition; None if this broker does not lead it or it is not ready."""
+        """Returns the DelayPartition of a partition; None if this broker does not lead it or is still loading it."""
         found = self.by_tp.get(TopicIdPartition(topic_id, number))
         return found if found is not None and found.partition.is_online else None
 

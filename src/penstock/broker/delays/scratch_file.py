@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 SLOT_BYTES: Final = 2 << 20
 """Size of a slot of the file, in bytes. Each block has one slot; the slots of dropped blocks are reused."""
 IN_MEMORY: Final = 1 << 40
-"""The lowest block number of blocks that are kept in memory because the disk was full."""
+"""Lowest number of the blocks that are in memory because the disk was full. Lower numbers are slots of the file."""
 
 
 class ScratchFile:

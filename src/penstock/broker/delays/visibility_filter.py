@@ -27,7 +27,8 @@ _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
 class VisibilityFilter:
-    """Hides a replica's delayed records from consumers. `machine_of` returns their state, or None if not loaded."""
+    """Hides a replica's delayed records from consumers. `machine_of` returns the state machine of the replica's
+    delayed messages, or None if it is not loaded."""
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class VisibilityFilter:
 
     @property
     def keep_from(self) -> int:
-        """Retention may delete messages below this offset: all are visible, or copied to the companion log."""
+        """The offset below which retention may delete messages: all of them are visible to consumers, or copied to
+        the companion log."""
         visible = self.visible_to(LONG_MAX)
         if not self._partition.log.settings.delayed:
             return visible
@@ -81,7 +83,8 @@ class VisibilityFilter:
         return min(self._copied_to, visible)
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> VisibleRecords:
-        """Reads records as Partition.read does, without hidden records. Raises ColdRead and OffsetOutOfRange."""
+        """Reads records as Partition.read does, without hidden records. Raises OffsetOutOfRange, and ColdRead if a
+        thread must first read or decode data."""
         partition = self._partition
         log = partition.log
         mark = self.visible_to(partition.high_watermark)

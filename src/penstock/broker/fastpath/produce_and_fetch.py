@@ -160,7 +160,7 @@ class _FetchRoute(NamedTuple):
     min_bytes: int
     max_bytes: int
     is_stable: bool
-    """Whether only committed records are read (read_committed)."""
+    """Whether records are read only up to the last stable offset (read_committed)."""
     answer: _ResponseTemplate
 
 

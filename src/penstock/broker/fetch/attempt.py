@@ -64,14 +64,16 @@ class FetchAttempt:
         return self.failed or self.read_bytes >= self.request.min_bytes or not self.plan.wanted
 
     def find(self, key: Key) -> Partition:
-        """Returns a requested partition; for a view, that of its source topic. Raises a Kafka error if not found."""
+        """Returns a requested partition; for a view (filtered virtual topic), that of its source topic. Raises a
+        Kafka error if it is not found."""
         if self.follower is not None:
             return self.broker.followed_partition(*key)
         reader = self.readers.get(key)
         return self.broker.replica(*key) if reader is None else self.broker.replica("", reader.topic_id, key[2])
 
     def read(self, blocking: bool = False) -> None:
-        """Reads all partitions anew. Unless `blocking`, adds a ColdRead to `cold` instead of waiting for the disk."""
+        """Reads all partitions again. Unless `blocking`, skips data that is not in the page cache, and adds a
+        ColdRead, which can load that data on a thread, to `cold`."""
         run_steps(self._read_steps(blocking))
 
     async def read_sliced(self, blocking: bool = False) -> None:

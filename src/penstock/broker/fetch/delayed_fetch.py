@@ -121,7 +121,8 @@ async def read_until_enough(
     """Reads in time slices, and again when a partition grows, until min bytes are read; then returns the response.
 
     Does not wait for growth after `until_s` (monotonic time), or if `is_over()` returns True. `grown` is set when a
-    partition grows. `scan`, if given, is awaited before each read: it finds the matching records of views.
+    partition grows. `scan`, if given, is awaited before each read: it filters the topic's records if the request
+    reads a view (filtered virtual topic).
     """
     slices, now_s = attempt.broker.slices, attempt.broker.clock.monotonic_s
     watches = GrowthWatches(attempt)

@@ -1,4 +1,7 @@
-"""How Fetch reads records for consumers: from the log, through the filter of delayed messages, or through a view."""
+"""How Fetch reads records for consumers: from the log, through the filter of delayed messages, or through a view.
+
+A view is a filtered virtual topic.
+"""
 
 from typing import Protocol
 
@@ -7,20 +10,22 @@ from penstock.replication.visibility_filter import VisibleRecords
 
 
 class PartitionReader(Protocol):
-    """Reads a partition that belongs to a view; implemented in broker/views/view_fetch.py."""
+    """Reads a partition of a view (filtered virtual topic); implemented in broker/views/view_fetch.py."""
 
     @property
     def topic_id(self) -> bytes:
-        """Id of the topic that this reader's view selects records from."""
+        """Id of the source topic, from which this reader's view (filtered virtual topic) selects records."""
 
     @property
     def kept_bytes(self) -> int:
-        """Size, in bytes, of records found that match the view; control batches for skipped offsets do not count."""
+        """Total size, in bytes, of the records found that match the view's filter, without the control batch that
+        moves consumers past offsets without a match."""
 
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
     ) -> VisibleRecords:
-        """Returns records that match this reader's view. Parameters and errors are those of `read_visible`."""
+        """Returns records that match this reader's view (filtered virtual topic). Has the parameters and errors of
+        `read_visible`."""
 
 
 def read_visible(

@@ -1,4 +1,4 @@
-"""CreateTopics: creates topics and views one by one, so that one invalid topic does not affect the others."""
+"""CreateTopics: creates topics and views (filtered virtual topics); an invalid one does not affect the others."""
 
 from collections import Counter
 

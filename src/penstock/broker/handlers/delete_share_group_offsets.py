@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets: deletes the delivery state of a share group without members in given topics (KIP-932)."""
+"""DeleteShareGroupOffsets (KIP-932): deletes an empty share group's delivery state in the given topics."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,7 @@
-"""DeleteTopics: deletes topics by name or id, or drops views but not their topics. Internal topics are refused."""
+"""DeleteTopics: deletes topics and views (filtered virtual topics) by name or id. Internal topics are refused.
+
+Deleting a view does not affect its source topic.
+"""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

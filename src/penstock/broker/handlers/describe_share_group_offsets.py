@@ -76,7 +76,8 @@ async def _topics(
 
 
 async def _find_delivery_topics(broker: Broker, group_id: str) -> Sequence[bytes]:
-    """Returns ids of topics in which a share group has delivery state, and the topic of a queue of the same name."""
+    """Returns the ids of the topics in which a share group has delivery state; if a queue has the group's name, also
+    the id of the queue's topic."""
     queue = broker.image.queues.get(group_id)
     try:
         found = list(await ask_share_coordinator(broker, group_id, FindDeliveryState(group_id=group_id)))

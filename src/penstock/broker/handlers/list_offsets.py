@@ -144,7 +144,8 @@ async def _search(
 
 async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> TimestampAndOffset | None:
     """Returns (timestamp, offset) of the first record at or after `timestamp`, or with the highest timestamp for
-    MAX_TIMESTAMP; None if that record is not below offset `limit`. Raises ColdRead unless `blocking`."""
+    MAX_TIMESTAMP; None if that record is not below offset `limit`. Unless `blocking`, raises ColdRead if data is not
+    in the page cache."""
     slices = broker.slices
     async with slices:
         if timestamp == Spec.MAX_TIMESTAMP:

@@ -35,7 +35,7 @@ def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awa
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
-    """Drops duplicate queries for all offsets of a group (topics is null), because each response may be large."""
+    """Drops repeated groups of which all offsets are requested (topics is null), as each response may be large."""
     whole = [group.group_id for group in request.groups if group.topics is None]
     if len(whole) == len(set(whole)):
         return request

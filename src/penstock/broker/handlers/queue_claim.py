@@ -1,4 +1,7 @@
-"""QueueClaim: claims messages of a queue or share group by offset, for `pipeline run redrive`. Penstock's own API."""
+"""QueueClaim: acquires and acknowledges messages of a queue or share group by offset. Penstock's own API.
+
+Used by `penstock pipeline run redrive`.
+"""
 
 from collections.abc import Iterable
 

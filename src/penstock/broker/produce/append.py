@@ -14,7 +14,7 @@ ALL: Final = -1
 _RETRIED_BY_PRODUCER: Final = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
 )
-"""Error codes after which a producer sends the same batch again."""
+"""Error codes after which a producer sends the same batch again; its later batches are refused until then."""
 
 
 def append(request: ProduceRequest, batches: list[ProducedBatch], call: Call, broker: Broker) -> None:

@@ -65,7 +65,8 @@ def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
 
 
 def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_ms: int) -> Survey:
-    """Returns up to `limit` delivery ranges of a share group, starting at `offset`."""
+    """Returns up to `limit` delivery ranges of a share group, starting at `offset`. A delivery range is a range of
+    offsets whose messages were delivered before, are not finished, and have the same delivery state."""
     start = partition.partition.log.start_offset
     delivery = partition.machine.group(group)
     if delivery is None:
@@ -112,7 +113,8 @@ class Claimer:
         return start if delivery is None else max(delivery.end, start)
 
     async def _command(self, holder: str, ranges: tuple[Range, ...], visibility_ms: int) -> tuple[Claim, int]:
-        """Returns the Claim command for `ranges`, and the share group's end offset on which the command is based."""
+        """Returns the Claim command for `ranges`, and the share group's end offset (first never-delivered message)
+        at the time when the command was created."""
         terms = self._terms
         while True:
             delivery, end = self._group(), self._end()
@@ -127,7 +129,8 @@ class Claimer:
             return command, end
 
     def _read_ahead(self, end: int) -> FreshMessages:
-        """Returns never-delivered messages: those from `end`, the share group's end offset, on. Raises ColdRead."""
+        """Returns never-delivered messages: those from `end`, the share group's end offset, on. Raises ColdRead if a
+        thread must first read or decode them."""
         self._window.seek(end)
         self._window.fill(FRESH_MAX)
         return self._window.fresh(FRESH_MAX, self._terms.delay_ms, with_groups=self._terms.settings.is_fifo)

@@ -17,12 +17,14 @@ logger = logging.getLogger(__name__)
 STEP_MS: Final = 1000
 """Smallest change of the wall clock between two checks, in ms, that counts as a step; clock slewing is slower."""
 SKEW_MS: Final = 10_000
-"""How far, in ms, the previous leader's clock must have been ahead of this broker's clock to shift deadlines."""
+"""If the previous leader's clock was ahead of this broker's clock by more than this, in ms, visibility timeouts and
+delays are shifted to end earlier."""
 RETRY_S: Final = 1.0
 
 
 class ClockSteps:
-    """Detects steps of the wall clock, and then shifts the deadlines in the partitions led by this broker."""
+    """Detects steps of the wall clock, and then shifts visibility timeouts and delays in partitions that this broker
+    leads."""
 
     def __init__(self, clock: Clock, timer: Timer) -> None:
         self._clock = clock
@@ -30,7 +32,7 @@ class ClockSteps:
         self._moving: set[QueuePartition] = set()
 
     def follow(self, partition: QueuePartition) -> None:
-        """Shifts the deadlines of a partition if the wall clock was stepped since the last call."""
+        """Shifts visibility timeouts and delays of a partition if the wall clock was stepped since the last call."""
         runtime = partition.runtime
         by_ms = self._clock.now_ms() - self._clock.steady_ms() - runtime.ahead_ms
         if abs(by_ms) < STEP_MS or partition in self._moving:
@@ -41,7 +43,8 @@ class ClockSteps:
         self._move(partition, Reschedule(by_ms), by_ms if by_ms > 0 else 0)
 
     def check_last_leader(self, partition: QueuePartition) -> None:
-        """Makes deadlines earlier if the previous leader's clock was ahead of this broker's clock."""
+        """Makes visibility timeouts and delays end earlier if the previous leader's clock was ahead of this broker's
+        clock."""
         written_ms = max((segment.latest_ms for segment in partition.runtime.partition.log.segments[-1:]), default=-1)
         skew_ms = written_ms - partition.now_ms
         if skew_ms > SKEW_MS:
@@ -49,7 +52,9 @@ class ClockSteps:
             self._move(partition, Reschedule(-skew_ms), 0)
 
     def _move(self, partition: QueuePartition, command: Reschedule, ahead_ms: int) -> None:
-        """Submits the command until all deadlines are shifted; then adds `ahead_ms` to the partition's clock."""
+        """Shifts all visibility timeouts and delays of a partition by `command.by_ms`: submits `command`, then the
+        command in each reply, and repeats a failed command. Finally advances the time by which the partition
+        measures them by `ahead_ms`."""
         self._moving.add(partition)
 
         def on_reply(reply: Any) -> None:

@@ -1,7 +1,8 @@
 """Counts available, in-flight and delayed messages of a queue (ApproximateNumberOfMessages).
 
-The state machine counts messages below the end offset; later messages are counted in the log. If the log has no
-markers, aborted records or gaps, offsets are enough. Otherwise batch headers are read once, and counts are cached.
+The state machine counts messages below the share group's end offset, which were delivered before; never-delivered
+messages are counted in the log. If the log has no markers, aborted records or gaps, offsets are enough. Otherwise
+batch headers are read once, and counts are cached.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ DELAYED_MAX: Final = 100_000
 
 
 class MessageCounter:
-    """Counts messages in a partition's log; caches the counts below some offsets, so that only new data is read."""
+    """Counts messages in a partition's log. Caches how many are below some offsets, so that only new data is read."""
 
     def __init__(self, partition: Partition, threads: Executor) -> None:
         self._partition = partition
@@ -76,7 +77,8 @@ class MessageCounter:
             self._to, self._sum = start, 0
 
     def _scan(self, end: int) -> bool:
-        """Counts messages in the next SCAN_BYTES of the log; returns whether there was any data. Raises ColdRead."""
+        """Counts messages in the next SCAN_BYTES of the log; returns whether there was any data. Raises ColdRead if
+        it is not in the page cache."""
         before = self._to
         self._to, found = _count_messages(self._partition, before, end)
         self._sum += found
@@ -125,7 +127,7 @@ def _count_messages(partition: Partition, offset: int, end: int) -> tuple[int, i
 
 
 class _DelayedMessages:
-    """Due times of the delayed messages above the share group's end offset, as far as the log was read."""
+    """Due times of the delayed messages that a share group has never received, as far as the log was read."""
 
     def __init__(self) -> None:
         self.to = 0
@@ -214,7 +216,7 @@ class QueueCounter:
         return fresh_delayed.count(now_ms) + rest
 
     async def _find_time(self, log: Log, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
-        """Calls `find_time`; reads bytes that are not in the page cache on a thread."""
+        """Returns the result of `find_time`, reading data that is not in the page cache on a thread."""
         while True:
             try:
                 return find_time(log, timestamp_ms, limit)

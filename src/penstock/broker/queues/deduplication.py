@@ -74,7 +74,8 @@ class DeduplicationIndex:
             await asyncio.sleep(0)
 
     def read_back(self) -> bool:
-        """Reads ids from the next part of the log; returns whether anything was read. Raises ColdRead."""
+        """Reads ids from the next part of the log; returns whether anything was read. Raises ColdRead if the data is
+        not in the page cache."""
         if self._at is None:
             log, self._began_ms = self._partition.log, self._clock.steady_ms()
             self._end = log.end_offset
@@ -130,7 +131,7 @@ class DeduplicationIndex:
         return self._index.find(_text(message.key), message.deduplication_id, now_ms)
 
     def forget_below(self, offset: int) -> None:
-        """Removes the ids of messages below an offset, because these messages were purged."""
+        """Removes the ids of messages below an offset, because these messages were purged (PurgeQueue)."""
         self._index.forget_below(offset)
 
     def check_room(self, count: int, now_ms: int) -> None:

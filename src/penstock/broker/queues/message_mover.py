@@ -66,7 +66,7 @@ _PERMANENT_ERRORS: Final = frozenset(
 
 
 class MessageMover:
-    """Carries out the effects of the queue state machines on this broker: copies messages, reserves producer ids."""
+    """Carries out what the queue state machines on this broker request: copies messages, reserves producer ids."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class MessageMover:
             self.spawn(_MessageMove(self, tp, runtime, effect).run())
 
     async def _reserve(self, runtime: StateRuntime) -> None:
-        """Reserves a producer id for a partition that moves messages to other partitions."""
+        """Reserves a producer id, which a partition needs to copy its messages to other partitions exactly once."""
         try:
             producer_id = await self._producer_ids.take()
         except PenstockError as error:  # the state machine requests it again

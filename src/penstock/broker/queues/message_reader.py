@@ -23,7 +23,7 @@ from penstock.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 24 << 10
-"""Number of bytes per read: so few that the log returns a copy, which may be kept, and not a view of its file."""
+"""Number of bytes per read. Below 32 KiB, the log returns a copy rather than a memory-mapped part of its file."""
 LOOKUP_BYTES: Final = 4 << 10
 PLAUSIBLE_RATIO: Final = 16
 """Largest plausible compression ratio: a batch header whose record count implies a larger one is not trusted."""
@@ -134,7 +134,8 @@ class LazyBatch:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
     def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
-        """Like `append_rows` with delay_ms=None and no message groups, but avoids decoding. Always returns False."""
+        """Like `append_rows` with delay_ms=None and no message groups, but avoids decoding. Always returns False,
+        because delay headers are ignored."""
         if not self._is_plain:
             return self.append_rows(rows, found, None, False)
         if rows:
@@ -264,7 +265,7 @@ def read_batches(
 
 
 class Window:
-    """The next messages of one partition for one share group, read ahead from the share group's end offset on."""
+    """The next never-delivered messages of one partition for one share group, read ahead from the log."""
 
     def __init__(self, partition: Partition, *, stable: bool = True) -> None:
         self._partition = partition
@@ -295,7 +296,8 @@ class Window:
         self._from = self._to = offset
 
     def fill(self, count: int) -> None:
-        """Reads until the window has `count` messages, or all messages that can be read now. Raises ColdRead."""
+        """Reads until the window has `count` messages, or all messages that can be read now. Raises ColdRead if a
+        thread must first read or decode data."""
         while self._rows < count + self._rows_before_window():
             found, end = read_batches(self._partition, self._to, READ_AHEAD_BYTES, stable=self._stable)
             if end == self._to:
@@ -348,14 +350,15 @@ class MessageLookup:
         self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset, with up to `headers_max` headers; None if removed. Raises ColdRead if
-        a thread must read it; OffsetNotAvailable from the last stable offset (not `stable`: high watermark) on."""
+        """Returns the message at an offset, with up to `headers_max` headers; None if it was removed. Raises ColdRead
+        if a thread must read or decode it, and OffsetNotAvailable if it is not known to be committed."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 
     def batch(self, offset: int, *, stable: bool = True) -> LazyBatch | None:
-        """Returns the batch that contains an offset; None if it was removed. Raises ColdRead if the disk is
-        needed, or OffsetNotAvailable at or above the last stable offset (if not `stable`, the high watermark)."""
+        """Returns the batch that contains an offset; None if it was removed. Raises ColdRead if it is not in the page
+        cache, and OffsetNotAvailable if the offset is not below the last stable offset (if not `stable`, the high
+        watermark)."""
         batch = next((cached for cached in self._cache if cached.base_offset <= offset < cached.next_offset), None)
         if batch is None:
             partition = self._partition

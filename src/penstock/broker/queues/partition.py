@@ -156,7 +156,8 @@ class QueuePartition:
 
     def _next_command(self, receive_request: ReceiveRequest, group: _Group, rounds: int) -> Acquire | None:
         """Returns the Acquire command for a receive request; None if no message can be available. `rounds`: number
-        of previous commands, which acquired nothing; if above 0, more messages are read ahead. Raises ColdRead."""
+        of previous commands, which acquired nothing; if above 0, more messages are read ahead. Raises ColdRead if a
+        thread must first read or decode them."""
         start = self.partition.log.start_offset
         delivery = self.machine.group(receive_request.group)
         if delivery is not None and delivery.start < start:

@@ -74,7 +74,8 @@ class QueuePartitions:
         yield from list(self.by_tp.values())
 
     def apply(self, image: ClusterImage) -> None:
-        """Applies a new metadata image. Must be called after the partitions have applied the image."""
+        """Starts and stops the state machines of delivery state, as a new metadata image requires. Call after
+        `Partitions.apply` with the same image."""
         self.runtimes.apply(image)
 
     def _on_ready(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
@@ -117,8 +118,8 @@ class QueuePartitions:
 
     @staticmethod
     def _reset_lost_groups(found: QueuePartition) -> None:
-        """Resets share groups whose end offset is above the log end offset: after messages were lost in an unclean
-        election, new messages get the same offsets.
+        """Resets share groups whose end offset (first never-delivered message) is above the log end offset: after an
+        unclean election has lost messages, new messages get the same offsets.
 
         All unfinished messages are then delivered again.
         """

@@ -24,7 +24,7 @@ from penstock.queues.records import DeliveryRange
 from penstock.wire.messages.queue_peek import DELAYED, IN_FLIGHT, VISIBLE
 
 SCAN_CHUNK: Final = 100
-"""Number of messages, or delivery ranges, scanned before other tasks of the event loop may run."""
+"""Number of messages, or of ranges of messages in one state, scanned until other tasks of the event loop may run."""
 SCAN_MAX: Final = 10_000
 """Maximum number of messages scanned per partition, even if fewer than requested were found."""
 

@@ -36,12 +36,13 @@ EVICT_TICKS: Final = 30
 ROLL_BYTES: Final = 1 << 20
 """Size of the active segment, in bytes, above which it is rolled once all of its messages are finished."""
 SUMMARY_BYTES: Final = 16 << 20
-"""Size, in bytes, above which a companion log in memory, which is never compacted, is replaced by a snapshot."""
+"""Size, in bytes, above which the companion log (log of delivery state) of a memory topic is replaced by a snapshot
+of the state. Logs in memory are never compacted."""
 
 
 class Reclaimer:
     """Frees disk space of queues and share groups on this broker: trims finished and expired messages from
-    partition logs, and old delivery state from companion logs."""
+    partition logs, and old records from companion logs (logs of delivery state)."""
 
     def __init__(
         self,

@@ -36,7 +36,8 @@ RETRY_TIMEOUT_S: Final = 15.0
 RETRY_PAUSE_S: Final = 0.1
 _FIFO_RULES: Final = {AckType.DONE: AckType.DELETE}
 _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
-"""Maps requested acknowledgement types to those that standard queues apply, as on AWS; _FIFO_RULES: FIFO queues."""
+"""Requested acknowledgement type -> type applied instead in a standard queue (in a FIFO queue: _FIFO_RULES), so that
+the behaviour is that of AWS. All other types are applied as requested."""
 T = TypeVar("T")
 SendResults = list[Sent | PenstockError]
 AckResults = list[PenstockError | None]
@@ -298,8 +299,8 @@ def _rotate(numbers: list[int], turn: int) -> list[int]:
 async def _by_partition(
     numbers: Sequence[int], work: Callable[[int, Sequence[int]], Coroutine[Any, Any, list[T]]]
 ) -> list[T]:
-    """`numbers` has the partition of each item. Calls `work(partition, indexes)` once per partition, with the
-    indexes of its items in `numbers`. Returns the results of all items, in the order of `numbers`."""
+    """Calls `work(partition, indexes)` once per partition; returns the results of all items in order. `numbers`: the
+    partition of each item; `indexes`: the positions of the partition's items in `numbers`."""
     if numbers and numbers.count(numbers[0]) == len(numbers):  # no task is needed
         return await work(numbers[0], range(len(numbers)))
     rows_of: dict[int, list[int]] = {}

@@ -126,7 +126,7 @@ class QueueService:
         return self._metadata.image
 
     def apply(self, image: ClusterImage) -> None:
-        """Applies a new metadata image. Must be called after the partitions have applied the image."""
+        """Applies a new metadata image to the queues. Call after `Partitions.apply` with the same image."""
         self.queue_partitions.apply(image)
         self.router.apply()
         self.receivers.refresh()
@@ -328,7 +328,8 @@ class QueueService:
             raise QueueUnavailable(str(error)) from error
 
     async def control_here(self, queue: Queue, action: int, partition: QueuePartition) -> Counts:
-        """Runs an action (COUNT, PURGE, FORGET) on a partition led here; returns its message counts afterwards."""
+        """Runs an action on a partition led here: COUNT, PURGE or FORGET (remove the queue's delivery state). Returns
+        the partition's message counts afterwards."""
         done: PendingReply[Any] = PendingReply()
         if action == PURGE:
             partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=done)

@@ -64,7 +64,7 @@ class ShareGroupStates:
         self._dropping: set[str] = set()
 
     def perform(self, effect: Any) -> None:
-        """Starts an effect of a group coordinator: AddCompanionLogs creates logs for delivery state,
+        """Starts an action that a group coordinator requests: AddCompanionLogs creates logs for delivery state,
         DeleteStateAtLeaders deletes delivery state. If it fails, the coordinator requests it again."""
         spawn = self._broker.metadata.spawn
         if isinstance(effect, AddCompanionLogs):
@@ -101,7 +101,8 @@ class ShareGroupStates:
             broker.groups.submit(group_id, dropped, _ignore)
 
     def _without_queue_topic(self, group_id: str, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """Returns `topic_ids` without the topic of a queue named `group_id`: the queue owns that delivery state."""
+        """Returns `topic_ids` without the topic of the queue named `group_id`, if there is one: the delivery state
+        stored there under `group_id` is the queue's, and must not be deleted with the share group."""
         queue = self._broker.image.queues.get(group_id)
         return [topic_id for topic_id in topic_ids if queue is None or queue.topic_id != topic_id]
 

@@ -116,7 +116,8 @@ class SharePartition(NamedTuple):
             self.delivery.acquire(receive_request, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
 
     def read(self, ranges: Ranges) -> "Read":
-        """Returns the record batches that contain the messages of `ranges`, as stored in the log. Raises ColdRead."""
+        """Returns the record batches that contain the messages of `ranges`, as stored in the log. Raises ColdRead if
+        they are not in the page cache."""
         found = Read([], [])
         read_to = self.partition.log.start_offset  # older records are deleted: the member sees gaps
         for acquired in ranges:

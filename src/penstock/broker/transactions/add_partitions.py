@@ -40,7 +40,8 @@ def join_transaction(
     tries: int = TRIES_MAX,
 ) -> None:
     """Asks the coordinator to add this broker's partitions to a transaction, or to verify them if `verify_only`;
-    calls `then` with the error of each refused partition. Asks again if a marker was written during the request."""
+    calls `then` with the error of each refused partition. Asks again about partitions to which a transaction marker
+    was written during the request, because then the transaction that the coordinator checked may have ended."""
     before = [partition.log.producers.marker_offset(producer.producer_id) for partition in partitions]
 
     def on_reply(reply: dict[TopicPartition, ErrorCode] | PenstockError) -> None:

@@ -1,4 +1,4 @@
-"""Administration of views: created by CreateTopics, shown by DescribeConfigs, dropped by DeleteTopics.
+"""Administration of views (filtered virtual topics): creates views, lists their settings.
 
 Any client that can create topics can create views: `view.of` and `view.where` are settings of the new topic.
 """
@@ -39,12 +39,12 @@ VIEW_SETTINGS: Final = Table(
 
 
 def is_view(topic: CreatableTopic) -> bool:
-    """Whether a CreateTopics request asks for a view."""
+    """Whether a CreateTopics request asks for a view (filtered virtual topic): it has a setting such as `view.of`."""
     return any(entry.name in VIEW_SETTINGS.by_name for entry in topic.configs)
 
 
 def check_no_ad_hoc(name: str) -> None:
-    """Raises InvalidTopic if a topic name is reserved for temporary views."""
+    """Raises InvalidTopic if a topic name is reserved for temporary views (filtered virtual topics)."""
     if AD_HOC.fullmatch(name):
         raise InvalidTopic(f"topic name {name!r} is not allowed: its suffix is reserved for temporary views")
 

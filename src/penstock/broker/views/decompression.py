@@ -1,4 +1,4 @@
-"""Decompresses batches for views on several threads, into memory that is reused.
+"""Decompresses batches for views (filtered virtual topics) on several threads, into memory that is reused.
 
 To allocate memory costs as much as to decompress into it, and a broker's memory should not grow with the number of
 views that are read: so all readers share a fixed number of buffers, `Arenas`.
@@ -22,7 +22,7 @@ ARENAS: Final = 2
 ARENA_BYTES: Final = 4 << 20
 
 DECODE_RECORDS_MIN: Final = 20_000
-"""Number of records from which on a compressed batch is also decoded on the thread that decompresses it."""
+"""Minimum number of records of a compressed batch for decoding it on a thread rather than on the event loop."""
 
 Body = Buffer | Columns | PenstockError
 
@@ -116,7 +116,7 @@ class Decompression:
 
 
 class Arenas:
-    """A pool of arenas (reusable buffers) for the readers of all views; a reader waits while no arena is free."""
+    """A pool of arenas (reusable buffers), shared by all Fetches of views; a Fetch waits while no arena is free."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads

@@ -1,4 +1,4 @@
-"""Scans one partition through a view's filter for one Fetch, CHUNK_BYTES at a time, each record once."""
+"""Scans a partition for a Fetch of a view (filtered virtual topic), CHUNK_BYTES at a time, each record once."""
 
 import asyncio
 from concurrent.futures import Executor
@@ -22,7 +22,7 @@ WARM_ATTEMPTS: Final = 3
 
 
 class Scan:
-    """The position of a Fetch in one partition of a view, and the matching records so far.
+    """A Fetch's scan of one partition of a view (filtered virtual topic): its position, and the matches so far.
 
     Compressed batches are decompressed on threads; records are matched on the event loop in time slices.
     """

@@ -1,4 +1,4 @@
-"""The views of this broker: compiled predicates, usage, and removal of idle views."""
+"""The views (filtered virtual topics) of this broker: compiled predicates, usage, and removal of idle views."""
 
 import asyncio
 import logging
@@ -21,12 +21,13 @@ logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 TOUCHES: Final = 4
-"""How many times per idle period a view that is being read is marked as used in the metadata store."""
+"""How many times per idle period a view (filtered virtual topic) that is being read is marked as used in the metadata
+store, so that no broker drops it."""
 
 
 @dataclass(slots=True)
 class ViewCounts:
-    """Scan and match counters of a view."""
+    """Counters of a view (filtered virtual topic): records scanned, records matched."""
 
     scanned_bytes: int = 0
     scanned: int = 0
@@ -37,11 +38,12 @@ class ViewCounts:
 
 @dataclass(slots=True)
 class _Usage:
-    """This broker's record of when a view with an idle period was used. Times are those of the steady clock."""
+    """When a view (filtered virtual topic) was last used, as far as this broker knows; only for views that are
+    dropped when idle. Times are in ms of the steady clock."""
 
     touched: int
     since_ms: int
-    """When this broker first saw the view's current mark of usage in the metadata store (`View.touched`)."""
+    """When this broker first saw the value `touched` of the counter that brokers increment while the view is read."""
     read_ms: int = 0
     """When the view was last read on this broker; 0: never."""
     marked_ms: int = 0
@@ -49,7 +51,7 @@ class _Usage:
 
 
 class ViewService:
-    """The views of this broker: compiled predicates, counters, and removal of idle views."""
+    """The views (filtered virtual topics) of this broker: compiled predicates, counters, removal of idle views."""
 
     def __init__(self, *, metadata: Metadata, clock: Clock, threads: Executor, slices: TimeSlices) -> None:
         self._metadata = metadata
@@ -67,7 +69,7 @@ class ViewService:
     # -- predicates
 
     async def predicate(self, view: View) -> Predicate:
-        """Returns the compiled expression of a view; compiles it on a thread the first time."""
+        """Returns the compiled filter expression of a view; compiles it on a thread the first time."""
         found = self._predicates.get(view.where)
         if found is None:
             found = await self.check(view.where)
@@ -77,7 +79,7 @@ class ViewService:
         return found
 
     async def check(self, where: str) -> Predicate:
-        """Compiles an expression on a thread, because loading the parser takes long. Raises BadExpression."""
+        """Compiles a view's filter expression on a thread, as loading the parser takes long. Raises BadExpression."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, compile_expression, where)
 
@@ -108,7 +110,7 @@ class ViewService:
     # -- dropping views
 
     async def run(self) -> None:
-        """Drops views whose topics are deleted and views that are idle, until cancelled."""
+        """Drops views whose source topics are deleted and views that are idle, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_S)
             if self._metadata.image.views or self._usages:

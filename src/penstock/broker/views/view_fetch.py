@@ -1,4 +1,4 @@
-"""Answers a Fetch that reads views, and maybe also topics, within its time and scan limits.
+"""Answers a Fetch that reads views (filtered virtual topics), maybe along with topics, within time and scan limits.
 
 When few records match, the scan ends after the Fetch's wait time or SCAN_BYTES_MAX, and the response moves the reader
 past the scanned records; the next Fetch continues from there. While the Fetch waits for new records, it keeps the
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SCAN_BYTES_MAX: Final = 256 << 20
 """Maximum number of bytes of the topic's log scanned for one Fetch."""
 GATHER_S: Final = 0.05
-"""A Fetch that has enough matches for its response scans for more only until this many seconds after it began."""
+"""Time, in seconds from the start of a Fetch, after which it scans no further if it has enough matches to respond."""
 SCAN_S_MIN: Final = 0.02
 """Minimum scan time of a Fetch, in seconds; used if the Fetch has a shorter wait time."""
 
@@ -37,7 +37,7 @@ def has_views(plan: FetchPlan, broker: Broker) -> bool:
 
 
 def answer_views(attempt: FetchAttempt, call: Call) -> None:
-    """Answers a Fetch that reads views, once it has enough records or its wait time is over."""
+    """Answers a Fetch that reads views (filtered virtual topics), once it has enough records or its time is over."""
     task = asyncio.get_running_loop().create_task(_ViewFetch(attempt).run())
     attempt.broker.views.tasks.add(task)
     call.on_disconnect = lambda: _cancel(task)
@@ -60,7 +60,7 @@ def _cancel(task: asyncio.Task[FetchResponse]) -> None:
 
 
 class ViewReader:
-    """Returns the records that a scan has found so far; implements `PartitionReader`."""
+    """Returns the records of a view that a scan has found so far in the topic's log; implements `PartitionReader`."""
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
@@ -87,7 +87,7 @@ class ViewReader:
 
 
 class _ViewFetch:
-    """One Fetch request that reads views."""
+    """One Fetch request that reads views (filtered virtual topics)."""
 
     def __init__(self, attempt: FetchAttempt) -> None:
         self._attempt = attempt
@@ -110,7 +110,7 @@ class _ViewFetch:
             self._note_read()
 
     async def _begin(self) -> None:
-        """Looks up the views and compiles their expressions."""
+        """Looks up the requested views, compiles their filter expressions, and prepares a scan for each partition."""
         service = self._broker.views
         for key, wanted in self._attempt.plan.wanted:
             found = self._broker.view(key[0], key[1])

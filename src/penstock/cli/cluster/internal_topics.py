@@ -39,7 +39,7 @@ class Diagnosis:
     is_paused: bool
     """Whether the topic's coordinators are paused, because an earlier repair was interrupted."""
     own: Mapping[str, str]
-    """Settings, with values, that the topic should have but lacks. They are added when `faults` are repaired."""
+    """Topic settings, with values, that the topic lacks; a repair of `faults` adds them."""
 
     @property
     def repairable(self) -> list[Fault]:

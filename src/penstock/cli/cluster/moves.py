@@ -166,8 +166,8 @@ def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, i
 
 @contextmanager
 def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float], None]]:
-    """Yields a function that shows progress. Its arguments: the number of finished moves, and the sum of the
-    copied fractions of the unfinished moves."""
+    """Yields a function that shows the progress of `total` partition reassignments. Its arguments: the number of
+    finished reassignments, and the sum of the fractions (0 to 1) that the others have copied."""
     if options.as_json:
         yield lambda done, share: None
         return

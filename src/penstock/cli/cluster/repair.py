@@ -47,7 +47,7 @@ def repair_internal_topics(
     """
 
     async def work(client: KafkaClient) -> bool:
-        """Returns False if problems remain, because of --check or because they are not repairable."""
+        """Shows the problems, and repairs them unless --check is given. Returns False if problems remain."""
         found = [topic for topic in await diagnose(client) if list(topic.steps())]
         _show(found, as_json)
         if check or not found:

@@ -97,7 +97,7 @@ class Survey:
 
 
 async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[TopicInfo]:
-    """Returns the topics that are not views: a view has no replicas of its own."""
+    """Returns the topics except views (filtered virtual topics), which have no replicas of their own."""
     found = await admin.configs(Resource.TOPIC, [topic.name for topic in topics], [VIEW_OF])
     return [topic for topic in topics if not found.get(topic.name, {}).get(VIEW_OF)]
 

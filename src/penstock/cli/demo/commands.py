@@ -1,4 +1,4 @@
-"""`penstock demo`: a guided tour of topics, groups, queues, views and delays on a temporary broker."""
+"""`penstock demo`: a tour of topics, groups, queues, views (filtered topics) and delays on a temporary broker."""
 
 import os
 import shlex
@@ -74,7 +74,7 @@ class Tour:
         return queue_part.process_queue(self._bootstrap, queue, workers, poison)
 
     def run_spark_chapters(self, *chapters: str) -> None:
-        """Runs the Spark chapters, whose headings are `chapters`, in this process."""
+        """Runs the Spark chapters of the tour in this process. `chapters`: their headings, in order."""
         spark_part.run_chapters(self._bootstrap, self._folder, chapters)
 
 

@@ -200,7 +200,8 @@ class _ReadOnlyDisk(OsDisk):
 
 
 def _boot_id() -> str:
-    """Returns the kernel's boot id, or "". After a reboot, an unsynced checkpoint is invalid (log/checkpoint.py)."""
+    """Returns the kernel's boot id, or "". If it has changed, the machine has rebooted, and an unsynced checkpoint is
+    invalid."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

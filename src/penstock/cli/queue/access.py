@@ -123,7 +123,8 @@ def to_click_error(error: SqsError, queue: str) -> click.ClickException:
 
 
 def format_seconds(seconds: float) -> str:
-    """
+    """Formats a duration with its two largest units of days, hours, minutes and seconds.
+
     >>> format_seconds(345_600), format_seconds(90), format_seconds(3)
     ('4d', '1m 30s', '3s')
     """

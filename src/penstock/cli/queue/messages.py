@@ -93,8 +93,8 @@ def _sent_so_far(count: int) -> str:
 async def _batches(
     bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool, attribute_bytes: int
 ) -> AsyncIterator[list[str]]:
-    """Yields lists of message bodies that each fit into one request, with `attribute_bytes` for each message. Each
-    file is one message, with `lines` one message per line. When input is slow, yields the messages read so far."""
+    """Yields lists of message bodies that each fit into one request, if each message has `attribute_bytes` of
+    attributes. Each file is one message; with `lines`, each line is. Slow input yields what was read so far."""
     batch: list[str] = []
     size = 0
     source = read_messages(bodies, files, lines=lines, key=None, separator=None)

@@ -145,7 +145,7 @@ async def _wait_until_connected(children: Sequence[Child], node_ids: Collection[
 
 
 def _addresses(children: Sequence[Child]) -> tuple[list[str], list[str]]:
-    """Returns the Kafka addresses and the HTTP addresses from the brokers' ready lines."""
+    """Returns the Kafka and HTTP addresses in the lines that the brokers print once they are ready."""
     found = [match for child in children if (match := _ADDRESSES.search(child.ready_line))]
     return [match[1] for match in found], [match[2] for match in found]
 

@@ -61,7 +61,8 @@ class ClassicGroup(Membership):
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members subscribe to; None if a member's subscription cannot be decoded."""
+        """The topics that the members subscribe to; None if they are unknown: a member's subscription cannot be
+        decoded, or the members are not consumers (another protocol type)."""
         if not self.is_of_consumers:
             return None
         if self._subscribed is None:
@@ -102,7 +103,8 @@ class ClassicGroup(Membership):
     # -- rebalance
 
     def rebalance(self, out: Outbox, now_ms: int) -> None:
-        """Starts a rebalance; if one is in its join phase, only completes the phase if all members have joined."""
+        """Starts a rebalance. If a rebalance is already in its join phase, starts no other, but completes the join
+        phase if all members have joined."""
         if self.state is State.PREPARING:
             self.complete_if_joined(out, now_ms)
         else:
@@ -178,8 +180,9 @@ class ClassicGroup(Membership):
         roster: Roster | None = None,
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
-        """Returns a member's JoinGroup response; only the leader gets the members. `leader`, `roster`: leader and
-        members to report (None: the current ones). `skip_assignment`: the leader must not assign (KIP-814)."""
+        """Returns a member's JoinGroup response, which lists the members of the group only if the member is the
+        leader. `leader`, `roster`: leader and members to report, if not those of the group. `skip_assignment`: the
+        leader must not compute an assignment (KIP-814)."""
         leader = leader or self.leader or ""
         return JoinGroupResponse(
             error_code=0,
@@ -293,7 +296,8 @@ class ClassicGroup(Membership):
         leader: str | None = None,
         assignments: Mapping[str, bytes] = MappingProxyType({}),
     ) -> StateRecord:
-        """Returns the record of the group's current state, with the given arguments in place of current values."""
+        """Returns the group metadata record of the current state; an argument that is given replaces the current
+        value."""
         members = self.roster if roster is None else roster
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",

@@ -126,7 +126,9 @@ def member_id_required(member_id: str, version: int) -> JoinGroupResponse:
 def _rejoin(
     group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientRequest, protocols: Protocols, now_ms: int
 ) -> None:
-    """Handles JoinGroup of an existing member, whose metadata may have changed or who may have missed a response."""
+    """Handles JoinGroup of an existing member. If its metadata is unchanged, repeats the last response, which it may
+    have missed. With new metadata, in the join phase, or from the leader of a stable group, the request is part of a
+    rebalance."""
     request: JoinGroupRequest = command.body
     group.check_member(request.member_id, request.group_instance_id)
     member = group.roster.get(request.member_id)

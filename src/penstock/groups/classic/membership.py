@@ -13,7 +13,8 @@ from penstock.groups.outbox import Outbox
 
 JOIN: Final = "join"
 SYNC: Final = "sync"
-"""Kind of the timer that ends the sync phase of a rebalance; the timer of kind JOIN ends the join phase."""
+"""Kind of the timer that ends the sync phase of a rebalance, in which members send SyncGroup. The timer of kind JOIN
+ends the join phase."""
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 """Time, in milliseconds, after which a new member is removed if its first JoinGroup has not been answered."""
 PENDING_MAX: Final = 10_000
@@ -33,7 +34,8 @@ ALLOWED: Final = {
     State.PREPARING: (State.EMPTY, State.STABLE, State.COMPLETING),
     State.COMPLETING: (State.PREPARING,),
 }
-"""The states from which PREPARING and COMPLETING may be entered; the other states are set by applying a record."""
+"""For the group states PREPARING and COMPLETING, the states from which they may be entered. The other states are set
+only when a group metadata record is applied."""
 
 
 class Membership(Group):

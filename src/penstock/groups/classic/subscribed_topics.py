@@ -15,7 +15,8 @@ _AFTER_VERSION: Final = 2
 
 @record(versions="0", flexible="none")
 class Subscription:
-    """Schema of the first fields of a consumer's metadata, which are the same in all versions."""
+    """Schema of the first fields of a consumer's subscription (the member metadata in JoinGroup). All versions of
+    Kafka's consumer protocol begin with these fields."""
 
     topics: Array[String]
 

@@ -44,7 +44,8 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 
 CLASSIC_JOIN: Final = "classic-join"
 CLASSIC_SYNC: Final = "classic-sync"
-"""Kind of the timer that removes a classic member if it does not send SyncGroup (CLASSIC_JOIN: JoinGroup) in time."""
+"""Kind of the timer that removes a classic member if it does not send SyncGroup in time. The timer of kind
+CLASSIC_JOIN does so for JoinGroup."""
 
 
 class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
@@ -185,8 +186,9 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         owned: Collection[TopicIdPartition] | None,
         now_ms: int,
     ) -> Member:
-        """Replaces a member, `before`, by its new version `member` in `draft`. Returns it after one step of
-        reconciliation. `owned`: the partitions that the member reports as owned; None if not in the request."""
+        """Replaces the member `before` by its new version, `member`, in `draft` (the changes to persist), and returns
+        it after one step of reconciliation. `owned`: the partitions that the member reports as owned; None if not in
+        the request."""
         resubscribed = member.subscription != before.subscription
         self._update_member(draft, before, member, resubscribed, now_ms)
         after = self._adopt_target(draft, member, resubscribed, owned, now_ms)
@@ -268,8 +270,9 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         return (self.records.to_record(self.records.current_assignment(away)),)
 
     def _after_removal(self, draft: Draft[ConsumerState], now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the records to persist after members were removed from `draft`. They replace the group with a
-        classic group (KIP-848) if all remaining members use the classic protocol and a downgrade is allowed."""
+        """Returns the records to persist after members were removed from `draft` (the changed group state). If all
+        other members use the classic protocol and a downgrade is allowed, these records replace the group with a
+        classic group (KIP-848)."""
         if may_become_classic(draft.state, self.settings):
             return self.downgrade(draft.state, is_stable=False, now_ms=now_ms)
         return super()._after_removal(draft, now_ms)

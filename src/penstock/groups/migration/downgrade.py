@@ -35,9 +35,9 @@ def classic_record(
     """Returns the record of the classic group that replaces a consumer group.
 
     If `is_stable`, members get their target assignment. Otherwise they get the partitions they hold, and the record
-    has no leader, which tells a coordinator that replays it to start a rebalance. The record must contain all
-    partitions that members hold: otherwise a consumer-protocol member that joins before the others have rejoined
-    would get such partitions at once.
+    names no leader: a coordinator that replays such a record starts a rebalance. The record must contain all
+    partitions that members hold. Otherwise, if a member of the consumer protocol joined before the others have
+    rejoined, it would be assigned partitions that another member still reads.
     """
     roster = _classic_roster(state)
     protocol = roster.choose_protocol()

@@ -25,8 +25,8 @@ from penstock.groups.settings import CONSUMER
 from penstock.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Names of client-side assignors that ignore user data in assignments: such user data does not prevent an upgrade.
-With cooperative-sticky, librdkafka as group leader copies the user data of each subscription into the assignment."""
+"""Client-side assignors that do not use the user data in assignments. So a group with one of them can be upgraded
+even if its assignments contain user data: librdkafka copies it there from the subscriptions (cooperative-sticky)."""
 
 
 def upgrade(

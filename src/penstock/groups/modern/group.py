@@ -35,7 +35,8 @@ class ModernGroup(Group, Generic[M, P, S]):
     heartbeat_response: ClassVar[Any]
     describe_response: ClassVar[Any]
     described_group: ClassVar[Any]
-    """Message class for one group in the describe response, whose class is `describe_response`."""
+    """Class of the message that describes one group in a describe response. The class of the response is
+    `describe_response`."""
     no_description: ClassVar[dict[str, Any]] = {"assignor_name": ""}
     """For a describe response with an error: names and values of the fields that only this kind of group has."""
 
@@ -266,7 +267,9 @@ class ModernGroup(Group, Generic[M, P, S]):
         self.set_timer(TARGET, now_ms, if_absent=True)
 
     def _start_with_empty_target(self, draft: Draft[S], now_ms: int) -> None:
-        """Gives a new group an empty target, so that its members get an epoch above 0, and bumps the group epoch."""
+        """Stores a target assignment without partitions for a new group, and bumps the group epoch for the real one.
+        Until that is computed, members are in the epoch of the empty target: they cannot stay in epoch 0, which means
+        joining."""
         draft.put(self.records.target_epoch(draft.state.epoch, now_ms))
         self._next_epoch(draft)
 

@@ -29,7 +29,8 @@ class GroupRecords(ABC, Generic[M, P]):
     kinds: ClassVar[Mapping[int, tuple[type, type]]]
     """Key class and value class of each kind of record, by the number of the kind."""
     group_kind: ClassVar[int]
-    """Kind of the record with the group's metadata. `member_kind` to `current_kind` are kinds of other records."""
+    """Kind (number) of the record with the group's metadata. The fields from `member_kind` to `current_kind` are the
+    kinds of the other records."""
     member_kind: ClassVar[int]
     target_epoch_kind: ClassVar[int]
     target_kind: ClassVar[int]

@@ -20,8 +20,8 @@ SHORT_INTERVAL_MS: Final = 200
 PAUSE_MS: Final = 1
 """Pause, in ms, between two time slices of the computation of a target assignment; see also ROUNDS_AT_ONCE."""
 ROUNDS_AT_ONCE: Final = 3
-"""Number of rounds (see TargetComputation) with pauses of PAUSE_MS. Before each further round, the pause is
-RETRY_MS, since writes probably fail."""
+"""Number of rounds (passes over all members that persist targets) with pauses of PAUSE_MS. If more rounds are needed,
+writes probably fail: the pause before each of them is RETRY_MS."""
 
 
 Assignments = dict[str, frozenset[P]]
@@ -40,11 +40,11 @@ class TargetComputation(Generic[P]):
     coordinator restarts the computation.
 
     A computation is completed even if members join or leave before it ends; otherwise a member that keeps rejoining
-    would delay it forever. Members that join after its start get partitions with the next target.
+    would delay it forever. Members that join after its start get partitions only with the next target.
 
     A target is persisted in rounds over all members. First, rounds remove partitions from the members' last targets;
     then, rounds add partitions, so that the targets of a consumer group never overlap. A round is repeated until it
-    has nothing to write, since a write may fail.
+    finds no difference to write, since a write may fail.
     """
 
     def __init__(self, records: GroupRecords[Any, P], start_assignor: Callable[[], Steps[Assignments[P]]]) -> None:
@@ -119,7 +119,8 @@ class TargetComputation(Generic[P]):
     def _next_target(
         self, assignments: Assignments[P], state: ModernState[Any, P], member_id: str
     ) -> frozenset[P] | None:
-        """Returns the target to persist for a member in this round; None if the member needs no change."""
+        """Returns the target to persist for a member in this round (a pass over all members, which first removes
+        partitions and later adds them); None if the member needs no change."""
         assignment, known = self._assignment_of(assignments, state, member_id), state.targets.get(member_id)
         if assignment is None or known is assignment:
             return None

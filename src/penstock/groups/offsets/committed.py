@@ -36,7 +36,8 @@ class Committed(NamedTuple):
     topic_id: bytes = NIL_UUID
     """Id of the topic at the time of the commit. A later topic with the same name has another id."""
     sequence: int = 0
-    """Number of the commit in log order. The highest number wins, even if another transaction ends later."""
+    """Number of the commit in log order. The commit with the highest number takes effect, even if it is part of a
+    transaction that ends earlier than that of another commit."""
 
     def to_record(self, group_id: str, topic: str, partition: int) -> StateRecord:
         key, written = _key(group_id, topic, partition)
@@ -73,7 +74,8 @@ class Committed(NamedTuple):
         )
 
     def matches_topic(self, topic_id: bytes) -> bool:
-        """Whether the offset may belong to the topic with this id; true if either id is nil."""
+        """Whether the offset may belong to the topic with this id. Also true if one of the ids is nil, that is,
+        unknown."""
         return self.topic_id == topic_id or NIL_UUID in (self.topic_id, topic_id)
 
 

@@ -30,7 +30,8 @@ class ExpirationPass:
         return not self._left
 
     def run_slice(self, now_ms: int) -> tuple[StateRecord, ...]:
-        """Runs the next time slice; returns the tombstones to persist. On failure, the next pass repeats them."""
+        """Runs the next time slice; returns the tombstones to persist. If they cannot be persisted, the next pass
+        returns them again."""
         records: list[StateRecord] = []
         unfinished: list[str] = []
         examined = 0

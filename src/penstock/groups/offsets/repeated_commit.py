@@ -76,7 +76,8 @@ class RepeatedCommit:
         return made if made.is_allowed(now_ms) else None
 
     def _records(self, number: int) -> bytes:
-        """Returns the encoded records of a commit in which every offset, leader epoch and time is `number`."""
+        """Returns the encoded records of a commit in which every offset, leader epoch and time is `number`. Two such
+        encodings with different numbers show where these values are in the records."""
         made = []
         for _, topic, numbers, metadata, _ in self._parts:
             for partition, text in zip(numbers, metadata, strict=True):

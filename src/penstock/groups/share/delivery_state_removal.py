@@ -26,7 +26,8 @@ class _WaitingRequest(NamedTuple):
 
 
 class DeliveryStateRemoval:
-    """Deletes the delivery state of one share group, and holds the requests that wait for the deletion."""
+    """Deletes the delivery state (which messages are in flight or acknowledged) of one share group at the partition
+    leaders. Requests that wait for the deletion are answered when it is complete."""
 
     def __init__(self, group_id: str, state: ShareState, records: ShareRecords) -> None:
         self._group_id = group_id

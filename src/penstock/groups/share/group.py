@@ -34,7 +34,8 @@ from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequ
 
 
 class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
-    """One share group, with the topics in which it has delivery state."""
+    """One share group, with the topics in which it has delivery state (which messages are in flight or
+    acknowledged)."""
 
     kind = SHARE
     title = "share group"
@@ -110,7 +111,8 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         )
 
     def _missing_companions(self, state: ShareState) -> tuple[AddCompanionLogs, ...]:
-        """Returns an effect to create missing companion logs, which store delivery state; () if none is missing."""
+        """Returns an effect to create the companion logs (second logs, for delivery state) that partitions of
+        subscribed topics lack; () if none is missing."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(
             topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal
@@ -183,7 +185,8 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         return decision._replace(persist=(*draft.records, *decision.persist))
 
     def _add_delivery_topics(self, draft: Draft[ShareState]) -> None:
-        """Records in `draft` that the group may have delivery state in all topics that can be assigned."""
+        """Adds to the group's record in `draft` all topics that can be assigned: from now on the group possibly has
+        delivery state there, which must be deleted with the group."""
         known = draft.state.delivery_topics
         topics = deliverable(draft.state, self.image, draft.state.subscribed())
         counts = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in topics}

@@ -16,7 +16,8 @@ from penstock.groups.share.members import ShareMember
 
 
 class DeliveryTopics(NamedTuple):
-    """The topics in which a share group has delivery state, and the topics whose delivery state is being deleted."""
+    """The topics in which a share group has delivery state (which messages are in flight or acknowledged), and the
+    topics where that state is being deleted."""
 
     topics: Mapping[bytes, tuple[str, int]]
     """Name and number of partitions of each topic with delivery state, by topic id."""

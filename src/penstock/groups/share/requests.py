@@ -64,5 +64,6 @@ def assignment_of(member: ShareMember) -> Assignment:
 
 
 def can_deliver(topic: Topic | None) -> bool:
-    """Whether a share group can read the topic: it exists, is not internal, and has a companion log."""
+    """Whether a share group can read the topic: it exists, is not internal, and has companion logs (second logs of
+    its partitions, for delivery state)."""
     return topic is not None and bool(topic.companion) and not topic.is_internal

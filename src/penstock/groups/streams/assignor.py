@@ -48,7 +48,7 @@ class _Process:
     process_id: str
     members: list[_Member] = field(default_factory=list)
     states: set[State] = field(default_factory=set)
-    """Subtopology id and partition index of each active or standby task that members of the process have."""
+    """Subtopology id and partition index of every task that the members of the process have, active or standby."""
 
     @property
     def load(self) -> float:
@@ -63,8 +63,8 @@ def _by_load(member: _Member) -> tuple[float, int, str]:
 
 
 class _Quota:
-    """Maximum number of tasks per member for a balanced load. Each time a member reaches the maximum, the maximum
-    is recomputed from the remaining tasks and members."""
+    """Maximum number of tasks per member for a balanced load. Each time a member reaches it, the maximum is computed
+    again from the tasks and members that remain."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
@@ -134,8 +134,9 @@ class _Sticky:
         yield from self._spread(sorted(fresh), Role.ACTIVE)
 
     def assign_standby(self, states: list[State], standbys: int) -> Steps[None]:
-        """Assigns `standbys` standby tasks for each state (subtopology id and partition of a stateful task): to
-        members that had a task with this state, else to the least loaded processes."""
+        """Assigns `standbys` standby tasks for each of `states` (subtopology id and partition index of a stateful
+        active task): first to members that had the active or a standby task before, then to the least loaded
+        processes."""
         left: list[State] = []
         order = sorted(states, key=lambda state: (state[1], state[0]), reverse=True)
         for count, state in enumerate(order, 1):
@@ -153,8 +154,9 @@ class _Sticky:
         yield from self._spread(sorted(left, reverse=True), Role.STANDBY)
 
     def _spread(self, states: Iterable[State], role: Role) -> Steps[None]:
-        """Assigns one task in `role` for each of `states` (subtopology id and partition) to the least loaded
-        process that has no task with this state. Skips a state if all processes have such a task."""
+        """Assigns a task of the given role (active or standby) for each of `states` (subtopology id and partition
+        index) to the least loaded process that has no task for the same `states` entry yet. Assigns none if there is
+        no such process."""
         heap = [(process.load, process.process_id) for process in self._processes.values()]
         heapify(heap)
         for count, state in enumerate(states, 1):
@@ -173,7 +175,8 @@ class _Sticky:
                 heappush(heap, entry)
 
     def _give(self, member: _Member, role: Role, state: State) -> int:
-        """Assigns the task of a `role` and `state` (subtopology id, partition); returns the member's task count."""
+        """Assigns to `member` the task of subtopology and partition `state`, as active or standby (`role`). Returns
+        the number of tasks that the member has then."""
         member.tasks.append(Task(role, *state))
         member.process.states.add(state)
         self._total.filled(member.load)

@@ -16,7 +16,8 @@ TASKS_MAX: Final = 2000
 def endpoint_partitions(
     state: StreamsState, configured: ConfiguredTopology, image: ClusterImage
 ) -> list[EndpointToPartitions] | None:
-    """Returns the partitions of each member with an endpoint; None before tasks exist or above TASKS_MAX tasks."""
+    """Returns the partitions of each member with an endpoint; None if tasks cannot be assigned yet, or if these
+    members have more than TASKS_MAX tasks."""
     members = [state.members[member_id] for member_id in sorted(state.members)]
     members = [member for member in members if member.user_endpoint is not None]
     if not configured.is_ready or sum(len(member.assigned) for member in members) > TASKS_MAX:

@@ -181,8 +181,8 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
     # -- target assignment
 
     def _start_initial_delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
-        """Starts the delay before the first assignment, in which more members can join. Until it ends, the group
-        has an empty target, since members need an epoch above 0."""
+        """Starts the delay before the first assignment, in which more members can join. Until it ends, the group has
+        a target assignment without tasks, so that its members can leave epoch 0, which means joining."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms:
             self.set_timer(DELAY, now_ms + delay_ms, if_absent=True)

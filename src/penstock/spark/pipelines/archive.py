@@ -47,7 +47,8 @@ class ArchiveOptions(StreamOptions):
 
 
 def mark_of(topic: TopicInfo, partition: int) -> str:
-    """Returns the name of the lake mark that stores a partition's archived offset. The name contains the topic id."""
+    """Returns the name of the mark (a named number in the lake) that stores a partition's archived offset. It
+    contains the topic id, so that a recreated topic has new marks."""
     return f"penstock/topic/{topic.name}/{topic.topic_id.hex()}/{partition}"
 
 

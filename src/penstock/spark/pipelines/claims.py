@@ -1,8 +1,9 @@
-"""Claims dead letters for a redrive, so that each is sent back exactly once even if the driver dies.
+"""Claims dead letters for a redrive (acquires them by offset), so that each is sent back exactly once.
 
-Each redrive round claims messages under a unique name, and sends them in one transactional write with this name as
-query id. If the driver dies, the next one finds the name in the claims and fences the write. If it was committed, the
-messages are deleted, else released. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
+This holds even if the driver dies. Each redrive round claims messages under a unique name, and sends them in one
+transactional write with this name as query id. If the driver dies, the next one finds the name in the claims and
+fences the write. If it was committed, the messages are deleted, else released. See
+docs/decisions/0030-redrive-claims-what-it-has-examined.md.
 """
 
 import uuid
@@ -54,7 +55,8 @@ class DeadLetters:
 
 
 class Recovered(NamedTuple):
-    """Result of `recover`: how many dead letters, claimed by interrupted redrives, it has deleted or released."""
+    """Result of `recover`: numbers of dead letters that interrupted redrives had claimed (acquired), by what became
+    of them."""
 
     finished: int = 0
     """Number of dead letters that had been sent back, and that recovery has deleted."""
@@ -175,7 +177,8 @@ def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
 
 
 def surveys(dlq: DeadLetters) -> dict[int, Survey]:
-    """Returns the survey of each partition: its unfinished messages, as offset ranges with delivery counts."""
+    """Returns a survey for each partition: the unfinished messages (in flight or not), as offset ranges with delivery
+    counts."""
 
     async def work(client: KafkaClient) -> dict[int, Survey]:
         claims = _claims(client, dlq)
@@ -185,7 +188,8 @@ def surveys(dlq: DeadLetters) -> dict[int, Survey]:
 
 
 def open_ranges(survey: Survey) -> OpenRanges:
-    """Converts the unfinished messages of a partition to OpenRanges, in which Spark tasks look up offsets."""
+    """Converts the survey of a partition to OpenRanges, the form in which Spark tasks look up whether an offset is
+    unfinished."""
     delivery_ranges = survey.delivery_ranges
     return OpenRanges(
         firsts=[delivery_range.first for delivery_range in delivery_ranges],
@@ -224,7 +228,8 @@ class Round:
         }
 
     def claim(self, wanted: Mapping[int, Iterable[int]]) -> None:
-        """Claims the messages in `wanted` (offsets by partition); skips messages that are no longer available."""
+        """Claims (acquires) the messages in `wanted`, offsets by partition; skips messages that are not available any
+        more."""
 
         async def work(client: KafkaClient) -> None:
             claims = _claims(client, self._box)

@@ -76,7 +76,8 @@ class OpenRanges:
 
 
 class OpenFilter:
-    """Drops rows of finished messages, in Spark tasks; adds `_count` (deliveries) and `_free` (not in flight)."""
+    """Filters rows in Spark tasks: drops those of finished messages (deleted or acknowledged), and adds the columns
+    `_count` (deliveries) and `_free` (not in flight)."""
 
     def __init__(self, spans: Mapping[int, OpenRanges]) -> None:
         self._spans: Final = dict(spans)

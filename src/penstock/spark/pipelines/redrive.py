@@ -46,7 +46,8 @@ EXAMPLES: Final = 5
 
 
 class CannotRedrive(PenstockError):
-    """Another redrive has taken over. The dead letters that this redrive had claimed were released."""
+    """Another redrive of the same dead letters has taken over. Those that this redrive had claimed (acquired) were
+    released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,8 @@ def _read(
     spans: Mapping[int, OpenRanges],
     ends: Mapping[int, tuple[int, int]],
 ) -> "DataFrame":
-    """Reads dead letters from the first to the end offset (exclusive) in `ends`; drops those not in `spans`."""
+    """Reads dead letters between the two offsets (start, exclusive end) that `ends` has for each partition. Drops
+    finished ones, whose offsets are not in `spans`."""
     chosen = sorted(ends)
     given = {
         "kafka.bootstrap.servers": dlq.bootstrap,

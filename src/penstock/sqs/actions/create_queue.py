@@ -48,8 +48,9 @@ async def create_queue(call: Call) -> Result:
 
 
 def _check_topic(call: Call, topic: str | None) -> None:
-    """Raises AccessDenied if another account owns the topic: the owner of an attached queue can read its topic. A
-    topic whose name starts with an account id belongs to that account, any other topic to the default account."""
+    """Raises AccessDenied if the topic to which the queue shall be attached belongs to another account, since the
+    queue's owner could read it. A topic whose name starts with an account id belongs to that account, any other topic
+    to the default account."""
     if topic is None or call.caller is None:
         return
     own = call.space

@@ -12,7 +12,7 @@ async def list_dead_letter_source_queues(call: Call) -> Result:
     space = call.space_of(target)
 
     def name_of(queue: Queue) -> str:
-        """Returns the queue's name without prefix; empty if it is no source queue or the caller may not use it."""
+        """Returns a source queue's name without account; "" if it is no source queue or the caller may not use it."""
         redrive = queue.settings.redrive
         if redrive is None or redrive.queue != target.name or queue.topic_id not in image.topics:
             return ""

@@ -6,23 +6,24 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, request, response, struct
 
 COMMIT: Final = 0
-"""Action: commit the transactions in `participants` as one batch; abort all other open transactions of the query."""
+"""Action: commit the transactions in `participants` atomically, as one micro-batch of a Spark query; abort all other
+open transactions of the query."""
 ABORT: Final = 1
-"""Action: abort all open transactions of the query."""
+"""Action: abort all open transactions of the Spark query."""
 FORGET: Final = 2
-"""Action: like ABORT, and delete the record of the query's committed batches, because the query has ended."""
+"""Action: like ABORT, and delete the id of the last batch that the Spark query committed, as the query has ended."""
 CLOSE: Final = 3
-"""Action: like ABORT, and accept no further batch; the response has the id of the last committed batch."""
+"""Action: like ABORT, and commit no further batch of the Spark query; returns the id of its last committed batch."""
 
 COMMITTED: Final = 0
 DECIDED_BEFORE: Final = 1
-"""Outcome: an earlier request has committed this batch or a later one, or the query is closed. Transactions in
-`participants` that were still open are aborted."""
+"""Outcome of COMMIT: an earlier request has committed this batch with other transactions, or a later batch, or the
+Spark query is closed. Nothing was committed, and transactions in `participants` that were still open are aborted."""
 BATCH_ID_MAX: Final = (1 << 62) - 2
 
 PARTICIPANTS_MAX: Final = 10_000
 BROKEN_MAX: Final = 100
-"""Maximum number of failed participants listed in a response."""
+"""Maximum number of transactions that a response lists as the reason why nothing was committed."""
 
 
 @struct

@@ -19,11 +19,11 @@ from penstock.wire.schema import (
 )
 
 LIST: Final = 0
-"""Action: return a page of the pending messages, in order of due time."""
+"""Action: return a page of the pending delayed messages, in order of due time."""
 CANCEL: Final = 1
-"""Action: cancel the messages at `offsets`."""
+"""Action: cancel the delayed messages at `offsets`."""
 CANCEL_KEY: Final = 2
-"""Action: cancel all pending messages with the key `key`."""
+"""Action: cancel all pending delayed messages with the key `key`."""
 
 PAGE_MAX: Final = 1000
 OFFSETS_MAX: Final = 1000
@@ -36,7 +36,7 @@ class DelayedMessagesRequest:
     partition: Int32
     after_due_ms: Int64 = field(default=-1)
     after_offset: Int64 = field(default=-1)
-    """For LIST: the page starts after the message with this offset and the due time `after_due_ms`."""
+    """For the action LIST: the page starts after the message with this offset and the due time `after_due_ms`."""
     count_max: Int32 = field(default=100)
     offsets: Array[Int64] = field(default=())
     key: Bytes | None = field(default=None)
@@ -65,5 +65,5 @@ class DelayedMessagesResponse:
     pending: Int64 = field(default=0)
     """Number of pending messages of this partition."""
     messages: Array[WaitingMessage] = field(default=())
-    """For LIST: the page, with `count_max` messages unless fewer are left."""
+    """For the action LIST: a page of the pending messages, with `count_max` messages unless fewer are left."""
     cancelled: Array[CancelledMessage] = field(default=())

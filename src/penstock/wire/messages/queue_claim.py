@@ -21,9 +21,10 @@ from penstock.wire.schema import (
 FIND: Final = 0
 """Action: return the topic and the type of a queue. Any broker answers."""
 PREPARE: Final = 1
-"""Action, sent to the group coordinator: register a share group's delivery state in a topic, before CLAIM."""
+"""Action, sent to the group coordinator before CLAIM: register that a share group has delivery state in a topic, so
+that the state is deleted with the group."""
 SURVEY: Final = 2
-"""Action: return the unfinished messages of a partition, from `offset` on."""
+"""Action: list the unfinished (not yet acknowledged) messages of a partition, from `offset` on."""
 CLAIM: Final = 3
 """Action: acquire those messages in `ranges` that are available."""
 FINISH: Final = 4
@@ -32,9 +33,9 @@ UNDO: Final = 5
 """Action: release the messages in `ranges` that `holder` has acquired, as if they had never been acquired."""
 
 RANGES_MAX: Final = 2000
-"""Maximum number of ranges in a request."""
+"""Maximum number of offset ranges in a QueueClaim request."""
 RANGES_SHOWN_MAX: Final = 5000
-"""Maximum number of ranges in a SURVEY response; `next_offset` is where to continue."""
+"""Maximum number of offset ranges in the response to a SURVEY; the next request continues at its `next_offset`."""
 
 AVAILABLE: Final = 0
 IN_FLIGHT: Final = 1
@@ -82,15 +83,16 @@ class QueueClaimResponse:
     is_queue: Bool = field(default=False)
     is_fifo: Bool = field(default=False)
     delivery_ranges: Array[QueueDeliveryRange] = field(default=())
-    """For SURVEY: the unfinished ranges found. For CLAIM: the ranges that were acquired."""
+    """For the action SURVEY: ranges of unfinished messages. For CLAIM: the ranges that were acquired."""
     next_offset: Int64 = field(default=-1)
-    """For SURVEY: the `offset` of the next request; -1 if the survey is complete."""
+    """For the action SURVEY (list unfinished messages): the `offset` of the next request; -1 if none are left."""
     start_offset: Int64 = field(default=-1)
     undelivered_from: Int64 = field(default=-1)
-    """For SURVEY: the offset from which on no message was ever delivered, so that all are available."""
+    """For the action SURVEY: messages from this offset on were never delivered, and are not in the response."""
     end_offset: Int64 = field(default=-1)
     """For the action SURVEY, which lists unfinished messages: the partition's last stable offset. Otherwise -1."""
     finished: Int64 = field(default=0)
-    """For FINISH and UNDO: number of messages acknowledged or released, including messages already finished."""
+    """For the actions FINISH and UNDO: number of messages acknowledged or released, or acknowledged before."""
     lost: Array[QueueRange] = field(default=())
-    """For FINISH and UNDO: ranges left unchanged because another consumer has acquired some of their messages."""
+    """For the actions FINISH and UNDO: ranges left unchanged because `holder` does not hold all of their messages any
+    more."""

@@ -8,7 +8,7 @@ from penstock.wire.schema import Array, Int8, Int32, Int64, String, Uuid, field,
 COUNT: Final = 0
 """Action: count the queue's messages."""
 PURGE: Final = 1
-"""Action: finish (discard) all messages of the queue."""
+"""Action: discard all messages of the queue, as if they were acknowledged."""
 FORGET: Final = 2
 """Action: remove the queue's delivery state, because the queue is deleted but its topic is not."""
 STOP_WAITING: Final = 3

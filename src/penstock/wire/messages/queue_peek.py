@@ -7,9 +7,9 @@ from penstock.wire.messages.queue_receive import QueueMessage
 from penstock.wire.schema import Array, Bool, Int8, Int32, String, Uuid, field, request, response, struct
 
 MESSAGES_MAX: Final = 1000
-"""Maximum number of messages in a response."""
+"""Maximum number of messages in a QueuePeek response."""
 BYTES_MAX: Final = 4 << 20
-"""Maximum message bytes in a response; the first message is returned even if it is larger."""
+"""Maximum message bytes in a QueuePeek response; the first message is returned even if it is larger."""
 
 VISIBLE: Final = 0
 IN_FLIGHT: Final = 1

@@ -17,7 +17,7 @@ class QueueReceiveRequest:
     """Long poll: if there are no messages, the broker sends messages that arrive within this time by QueueDeliver."""
     node_id: Int32 = field(default=-1)
     ticket: Int64 = field(default=-1)
-    """Identifies the long poll in QueueDeliver requests."""
+    """Id of the long poll: brokers send it in QueueDeliver, with the messages that arrive during the long poll."""
 
 
 @struct
@@ -33,7 +33,8 @@ class QueueMessage:
     value: Bytes
     headers: Array[QueueHeader]
     is_repeat: Bool = field(default=False, tag=0)
-    """Whether the consumer already held the message: then the delivery is not undone if the response is lost."""
+    """Whether the consumer had the message in flight already, and gets it again because it has repeated its request.
+    Such a delivery is not undone if the response is lost."""
 
 
 @response(ApiKey.QUEUE_RECEIVE, versions="0", flexible="0+")

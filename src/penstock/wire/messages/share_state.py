@@ -15,7 +15,7 @@ FORGET: Final = 2
 class ShareStateTopicPartition:
     partition: Int32
     offset: Int64 = field(default=-1)
-    """For PLACE: the start offset to set."""
+    """For the action PLACE: the start offset to set."""
 
 
 @struct
