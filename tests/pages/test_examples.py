@@ -53,6 +53,7 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         'mq.create_queue("': QUEUES,
         "broker_url": "tests/clients/test_celery.py runs workers with these settings",
     },
+    "docs/schemas.md": {"penstock schema export": HOSTS},
     "docs/spark.md": {"": SPARK},
     "docs/sqs.md": {"# penstock serve": FILE},
 }

@@ -27,7 +27,7 @@ from penstock.spark.pipelines.page import page, table
 from penstock.spark.pipelines.plots import Series, bars, lines, ticks
 from penstock.spark.pipelines.query_progress import Totals, batch_of
 from penstock.spark.pipelines.replay import Chunk, plan
-from penstock.spark.session import driver_memory_mib, settings
+from penstock.spark.sessions import driver_memory_mib, settings
 
 HASHES = st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=60)
 

@@ -20,7 +20,7 @@ from penstock.spark.pipelines.lake_formats import find_lake
 from penstock.spark.pipelines.pipeline import Report, Run
 from penstock.spark.pipelines.query_progress import Batch
 from penstock.spark.pipelines.runner import run_in
-from penstock.spark.session import QUERY_LOGGERS, redirect_query_errors
+from penstock.spark.sessions import QUERY_LOGGERS, redirect_query_errors
 from tests.brokers import BrokerProcess
 from tests.clients.drivers import NOW_MS, Outgoing
 

@@ -9,6 +9,7 @@ from penstock.foundation.lazy import lazily
 # __init__.pyi declares their types. PySpark is imported when the first of them is used.
 _HOMES = {
     "register": "penstock.spark.registration",
+    "session": "penstock.spark.sessions",
     "PenstockDataSource": "penstock.spark.source",
 }
 __all__ = [*_HOMES]

@@ -63,6 +63,18 @@ class OptionTable:
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Names of unsupported options of Spark's Kafka source, each with advice for the error message."""
 
+    @property
+    def spelled(self) -> dict[str, str]:
+        """The allowed names as documented, by their lower case."""
+        return {name.lower(): name for name in self.known | self.ignored}
+
+    def refuse(self, name: str) -> "BadOption":
+        """Returns the error for an option that is not allowed: with advice, or with similar names."""
+        advice = {known.lower(): text for known, text in self.refused.items()}.get(name.lower())
+        if advice is not None:
+            return BadOption(f"option {name!r} cannot be set for {self.direction}: {advice}")
+        return _unknown(name, self.spelled, self)
+
 
 class Options:
     """The options that a user gave, checked against an option table.
@@ -74,13 +86,10 @@ class Options:
 
     def __init__(self, given: Mapping[str, str], table: OptionTable) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
-        refused = {name.lower(): advice for name, advice in table.refused.items()}
-        spelled = {name.lower(): name for name in table.known | table.ignored}
+        spelled = table.spelled
         for name in given:
-            if name.lower() in refused:
-                raise BadOption(f"option {name!r} cannot be set for {table.direction}: {refused[name.lower()]}")
             if name.lower() not in spelled:
-                raise _unknown(name, spelled, table)
+                raise table.refuse(name)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._given

@@ -1,14 +1,104 @@
-"""Registers the `penstock` data source with a Spark session."""
+"""Registers the `penstock` data source with a Spark session, and checks the Python that Spark's workers run."""
 
-from pyspark.sql import SparkSession
+import logging
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
+from penstock.foundation.errors import PenstockError
 from penstock.spark.source import PenstockDataSource
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def register(spark: SparkSession) -> None:
+log = logging.getLogger(__name__)
+
+_MODULES: Final = ("penstock.spark.source", "pyarrow")
+_IMPORTS: Final = f"import {', '.join(_MODULES)}"
+_TIMEOUT_S: Final = 60.0
+_ADVICE: Final = (
+    "Install penstock[spark] for it, or set PYSPARK_PYTHON to a Python that has it before the session starts (on a "
+    "cluster: spark.pyspark.python, or spark.executorEnv.PYTHONPATH)"
+)
+
+
+class WorkersLackPenstock(PenstockError):
+    """Spark's Python workers cannot import this package."""
+
+
+def register(spark: "SparkSession", *, check: bool = True) -> None:
     """Registers `format("penstock")`. Not needed if this package is installed in Spark's Python environment.
+
+    `check`: whether to test that Spark's Python workers can import the package; on a local master they are given the
+    Python of this process if they cannot. Raises WorkersLackPenstock.
 
     >>> register(spark)
     >>> spark.read.format("penstock").option("subscribe", "orders")
     """
+    if check:
+        _check_workers(spark)
     spark.dataSource.register(PenstockDataSource)
+
+
+def _check_workers(spark: Any) -> None:
+    context = _classic_context(spark)
+    if context is None:
+        _check_by_job(spark)
+    elif context.pythonExec == sys.executable:
+        pass
+    elif str(context.master).startswith("local"):
+        if not _can_import(context.pythonExec):
+            log.info("spark_python_changed from=%s to=%s", context.pythonExec, sys.executable)
+            context.pythonExec = sys.executable
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        _check_by_job(spark)
+
+
+def _classic_context(spark: Any) -> Any:
+    """Returns the SparkContext of a session; None with Spark Connect, whose client has none."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
+def _can_import(python: str) -> bool:
+    """Returns whether a Python interpreter can import this package."""
+    try:
+        return not subprocess.run(
+            [python, "-c", _IMPORTS], stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _check_by_job(spark: Any) -> None:
+    """Runs a task that imports this package. Raises WorkersLackPenstock, with the Python that was used."""
+    modules = _MODULES
+
+    def probe(batches: Any) -> Any:  # sent by value: it must not refer to this package
+        import importlib
+        import sys
+
+        import pandas
+
+        found = ""
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                found = str(error)
+                break
+        yield from (pandas.DataFrame({"python": [sys.executable], "reason": [found]}) for _ in batches)
+
+    probe.__module__ = "__main__"
+    rows = spark.range(1, numPartitions=1).mapInPandas(probe, "python STRING, reason STRING").collect()
+    for row in rows:
+        if row.reason:
+            raise WorkersLackPenstock(
+                f"Spark's workers run {row.python}, which lacks a package: {row.reason}. {_ADVICE}"
+            )

@@ -30,10 +30,11 @@ TYPES: Final = {
     "headers": _HEADERS,
 }
 """Arrow type of each column that the data source can return, in the column order of Spark's Kafka source."""
-SCHEMA: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+COLUMNS_SHOWN: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-HEADERS_SCHEMA: Final = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+"""The columns of the data source, for error messages; see read_schema.py."""
 
 
 def read_rows(plan: FetchPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -114,7 +115,7 @@ def check_columns(columns: tuple[str, ...], types: tuple[pa.DataType, ...], *, i
         if name not in TYPES or TYPES[name] != kind:
             raise BadSchema(
                 f"the source has no column {name} of type {kind}; omit the schema, or use some of these columns: "
-                f"{SCHEMA}, {HEADERS_SCHEMA}"
+                f"{COLUMNS_SHOWN}"
             )
         if name == "headers" and not include_headers:
             raise BadSchema("the schema has the column headers; set the option includeHeaders to true to read it")

@@ -9,8 +9,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.spark import table
 from penstock.spark.errors import hide_tracebacks
 from penstock.spark.read_options import ReadOptions
+from penstock.spark.read_schema import source_schema
 
 
 class PenstockDataSource(DataSource):
@@ -20,18 +22,18 @@ class PenstockDataSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> str:
-        from penstock.spark.rows import HEADERS_SCHEMA, SCHEMA
-
+    def schema(self) -> StructType:
         with hide_tracebacks():
+            if table.is_new_table(self.options):
+                return table.table_schema(self.options)
             options = ReadOptions.parse(self.options)
-        return f"{SCHEMA}, {HEADERS_SCHEMA}" if options.include_headers else SCHEMA
+            return source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.reader import BatchReader, FilteringReader
 
         with hide_tracebacks():
-            options = ReadOptions.parse(self.options)
+            options = ReadOptions.parse(table.read_options(self.options, schema))
             options.check_batch()
             kind = FilteringReader if options.push_filters else BatchReader
             return kind(options, _columns(schema, options))
@@ -40,7 +42,7 @@ class PenstockDataSource(DataSource):
         from penstock.spark.stream_reader import StreamReader
 
         with hide_tracebacks():
-            options = ReadOptions.parse(self.options)
+            options = ReadOptions.parse(table.read_options(self.options, schema))
             options.check_stream()
             return StreamReader(options, _columns(schema, options))
 

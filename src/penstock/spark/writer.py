@@ -31,6 +31,7 @@ from penstock.client.commit_set import (
 from penstock.client.transactional import BatchProducer, TransactionalProducer, transaction_states
 from penstock.foundation.clock import SystemClock
 from penstock.foundation.errors import PenstockError
+from penstock.spark import table
 from penstock.spark.background import BackgroundLoop, background_loop
 from penstock.spark.errors import BadOption, hide_tracebacks
 from penstock.spark.task_writer import TaskWriter
@@ -73,28 +74,32 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     with hide_tracebacks():
         if overwrite:
             raise BadOption("mode 'overwrite' is not supported: topics are append-only; use mode('append')")
-        parsed = WriteOptions.parse(options)
-        return BatchWriter(parsed, WriteColumns.of(schema, parsed.topic))
+        given, mark = table.write_options(options, schema)
+        parsed = WriteOptions.parse(given)
+        return BatchWriter(parsed, WriteColumns.of(schema, parsed.topic), mark)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     """Returns the sink for `df.writeStream`. In complete mode each micro-batch appends the whole result."""
     with hide_tracebacks():
-        parsed = WriteOptions.parse(options)
-        return StreamWriter(parsed, WriteColumns.of(schema, parsed.topic))
+        given, mark = table.write_options(options, schema)
+        parsed = WriteOptions.parse(given)
+        return StreamWriter(parsed, WriteColumns.of(schema, parsed.topic), mark)
 
 
 class BatchWriter(DataSourceArrowWriter):
     """The writer for one `df.write`. Tasks, and the driver when it commits, use copies of the writer."""
 
-    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
+    def __init__(self, options: WriteOptions, columns: WriteColumns, mark: int | None = None) -> None:
+        """`mark`: the default of the column `offset` that all rows have, if they are written to a SQL table."""
         self._options = options
         self._columns = columns
+        self._mark = mark
         self.query = options.txn_app or f"batch-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         with hide_tracebacks():
-            return write_task(self._options, self._columns, self.query, iterator)
+            return write_task(self._options, self._columns, self.query, table.checked(iterator, self._mark))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
@@ -118,9 +123,11 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query. Spark creates an instance in every task, and on the driver for every batch."""
 
-    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
+    def __init__(self, options: WriteOptions, columns: WriteColumns, mark: int | None = None) -> None:
+        """`mark`: the default of the column `offset` that all rows have, if they are written to a SQL table."""
         self._options = options
         self._columns = columns
+        self._mark = mark
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         with hide_tracebacks():
@@ -128,7 +135,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             query = None if context is None else context.getLocalProperty(QUERY_ID)
             if query is None:
                 raise BadOption(f"not a task of a streaming query: {QUERY_ID} is not set; use df.write instead")
-            return write_task(self._options, self._columns, query, iterator)
+            return write_task(self._options, self._columns, query, table.checked(iterator, self._mark))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._options.delivery is not Delivery.EXACTLY_ONCE:

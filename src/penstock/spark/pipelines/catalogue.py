@@ -20,7 +20,7 @@ from penstock.spark.pipelines.document import (
 )
 from penstock.spark.pipelines.options import read
 from penstock.spark.pipelines.pipeline import CommonOptions, Pipeline
-from penstock.spark.session import SparkMissing
+from penstock.spark.sessions import SparkMissing
 
 NAMES: Final = ("sql", "archive", "replay", "audit", "insights", "mirror", "redrive")
 _KIND: Final = "pipeline"

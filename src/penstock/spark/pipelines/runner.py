@@ -12,7 +12,7 @@ from penstock.spark.pipelines.catalogue import LoadedPipeline
 from penstock.spark.pipelines.failures import explain
 from penstock.spark.pipelines.pipeline import Report, Run
 from penstock.spark.pipelines.query_progress import Batch
-from penstock.spark.session import open_session
+from penstock.spark.sessions import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

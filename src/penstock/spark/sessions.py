@@ -123,7 +123,7 @@ def open_session(
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         where = f"; see {log} for the details" if log else ""
         raise SparkFailed(f"Spark did not start on {master}: {first}{where}") from error
-    register(spark)
+    register(spark, check=False)  # PYSPARK_PYTHON is set above, or the cluster has its own
     return spark
 
 
@@ -155,3 +155,47 @@ def _redirect_stderr(log: Path | None) -> Iterator[None]:
         os.dup2(saved_fd, 2)
         os.close(saved_fd)
         os.close(log_fd)
+
+
+def session(
+    name: str = "penstock",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """Returns a Spark session in which `format("penstock")` works: it finds Java, sets the Python of the workers, and
+    has settings that suit this machine.
+
+    `master`: where Spark runs; by default all cores of this machine. `remote`: a Spark Connect server instead, such
+    as `sc://localhost:15002`. `conf`: Spark settings by name, which override the defaults.
+
+    >>> spark = penstock.spark.session()
+    """
+    if remote is not None:
+        if master is not None:
+            raise SparkFailed("give master or remote, not both")
+        return connect_session(name, remote, conf=conf)
+    return open_session(name, master=master or MASTER_DEFAULT, conf=conf)
+
+
+def connect_session(name: str, remote: str, *, conf: Mapping[str, str] | None = None) -> "SparkSession":
+    """Connects to a Spark Connect server and registers the `penstock` data source there."""
+    if find_spec("pyspark") is None or find_spec("grpc") is None:
+        raise SparkMissing("Spark Connect is not installed: pip install 'penstock[connect]'")
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from penstock.spark import register
+
+    builder = SparkSession.builder.appName(f"penstock {name}").remote(remote)
+    for key, value in (conf or {}).items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+        spark.range(1).count()  # connects
+    except (PySparkException, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SparkFailed(f"there is no Spark Connect server at {remote}: {first}") from error
+    register(spark)
+    return spark
