@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
-_COMMANDS: Final = ("serve", "topic", "publish", "subscribe", "group", "view", "queue", "delayed", "cluster", "log")
-_IN_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "cluster", "log")
+_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log")
+_MODULES: Final = ("publish", "view", "delayed")
 _PRELOADED: Final = (
-    *(f"penstock.cli.{name}.commands" if name in _IN_PACKAGES else f"penstock.cli.{name}" for name in _COMMANDS),
+    *(f"penstock.cli.{name}.commands" for name in _PACKAGES),
+    *(f"penstock.cli.{name}" for name in _MODULES),
     "penstock.coordination.etcd",
 )
 _REQUEST_MAX: Final = 1 << 20

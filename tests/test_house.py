@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
-PURE_PACKAGES = ("wire", "records", "groups", "transactions", "queues", "delays", "views")
+PURE_PACKAGES = ("wire", "records", "groups", "transactions", "queues", "delays", "views", "schemas")
 """Packages without I/O, clocks, randomness or tasks."""
 PURE_FILES = (
     "api/core/durations.py",

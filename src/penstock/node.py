@@ -6,11 +6,9 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
@@ -21,6 +19,7 @@ from penstock.broker.group_effects import GroupEffects
 from penstock.broker.peers import Peers
 from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import load_handlers
+from penstock.broker.schemas.assembly import add_schemas
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controller_task import ControllerTask
@@ -30,7 +29,7 @@ from penstock.cluster.membership import Membership, retry_store
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
 from penstock.cluster.settings import ADVERTISED_HTTP
-from penstock.coordination.stores import EMBEDDED, open_store
+from penstock.coordination.stores import open_store
 from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
@@ -51,6 +50,8 @@ from penstock.network.kafka_listener import KafkaListener
 from penstock.network.listen_socket import bind
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
+from penstock.node_settings import NodeSettings as NodeSettings
+from penstock.registry.request_handler import serve_registry
 from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import FetchSettings, ReplicaFetchers
 from penstock.replication.flusher import Flusher
@@ -65,8 +66,6 @@ from penstock.sqs.setup import open_request_handler, reread_credentials
 
 logger = logging.getLogger(__name__)
 
-_LISTEN = Address(host="127.0.0.1", port=9092)
-_HTTP = Address(host="127.0.0.1", port=9324)
 THREADS = 4
 IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
@@ -80,24 +79,6 @@ class ControllerFailed(PenstockError):
 
 class ImageFailed(PenstockError):
     """Applying a metadata image failed with an unexpected error."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
-    """The configuration of a node; `settings` are broker settings by their Kafka names."""
-
-    data_dir: Path = Path("penstock-data")
-    listen: Address = _LISTEN
-    advertise: Address | None = None
-    http: Address = _HTTP
-    node_id: int = 1
-    store: str = EMBEDDED
-    """The metadata store: embedded in the data folder, or a ZooKeeper or etcd that several brokers share."""
-    session_s: float = 6.0
-    """Session timeout in seconds, after which a broker without heartbeats loses its registration."""
-    credentials: Path | None = None
-    """File with the access keys that must sign SQS requests; None accepts unsigned requests."""
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Node:
@@ -157,6 +138,7 @@ class Node:
         self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
         self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
         self._metrics.collectors.append(self._sqs.request_counts)
+        self._endpoints.registry = serve_registry(broker, self._schemas).answer
         logs = await on_disk(lambda: LogFolder(self._disk))
         lost, failed = await on_disk(logs.find_lost), await on_disk(logs.find_failed)
         self._create_membership(folder, configs, clock, lost, failed)
@@ -166,6 +148,7 @@ class Node:
             self._coordinators.apply,
             self._queues.apply,
             self._delays.apply,
+            self._schemas.runtimes.apply,
             self._peers.apply,
             self._listener.apply,
         )
@@ -221,6 +204,7 @@ class Node:
             throttle=self._throttle,
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
+        self._schemas = add_schemas(broker)
         self._views = broker.views
         self._metrics.collectors.extend(collectors_of(broker, self._queues, self._delays))
         coordinators.perform_for_groups = GroupEffects(broker).perform
@@ -293,8 +277,8 @@ class Node:
     def _create_membership(
         self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str], failed: frozenset[str]
     ) -> None:
-        """Creates the membership, which registers this broker, and the controller task. `lost`: missing logs.
-        `failed`: logs with a failed fsync, which may lack unsynced records."""
+        """Creates the membership, which registers this broker, and the controller task. `lost`: paths of
+        missing logs. `failed`: paths of logs with a failed fsync, which may lack unsynced records."""
         settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
         address = advertised_address(settings.advertise, self.listen)
         own_settings = identity_settings(settings.node_id, self.listen, address, self.http, settings.data_dir)
@@ -402,6 +386,7 @@ class Node:
         await self._http_listener.drain(SHUTDOWN_S)
         self._coordinators.close()
         self._delays.close()
+        await self._schemas.close()
         await self._queues.close()
         await self._peers.close()
         await self._maintenance.close()

@@ -124,6 +124,25 @@ def test_a_signal_whose_exception_is_lost_ends_the_command() -> None:
     assert "Exception ignored in" in done.stderr
 
 
+def test_a_signal_before_the_first_await_prints_no_warning() -> None:
+    code = (
+        "import asyncio, os, signal\n"
+        "from penstock.cli.common import Terminated, run, sigterm_raises\n"
+        "async def work(): pass\n"
+        "with sigterm_raises():\n"
+        "    try:\n"
+        "        coroutine = work()\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        run(coroutine)\n"
+        "    except Terminated: print('terminated')\n"
+        "del coroutine\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "terminated\n", "")
+
+
 def test_a_command_that_ends_by_another_error_because_of_the_signal_is_terminated() -> None:
     class Group(LazyGroup):
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:

@@ -43,9 +43,8 @@ def bodies(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def attributes_of(sqs: Any, url: str, *names: str) -> dict[str, str]:
-    found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names or ["All"]))[
-        "Attributes"
-    ]
+    answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names or ["All"]))
+    found: dict[str, str] = answer.get("Attributes", {})  # left out if there are none
     return found
 
 

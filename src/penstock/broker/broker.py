@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from penstock.broker.peers import AskPeer
 from penstock.broker.produce.request_order import ProduceOrder
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService
+from penstock.broker.schemas.service import RegistryService
 from penstock.broker.share.delivery_terms import DeliveryTermsTable
 from penstock.broker.share.sessions import ShareSessions
 from penstock.broker.transactions.producer_ids import ProducerIds
@@ -25,7 +26,12 @@ from penstock.cluster.metadata import Metadata
 from penstock.cluster.topic_changes import Defaults
 from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.clock import Clock, Timer
-from penstock.foundation.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
+from penstock.foundation.errors import (
+    CoordinatorNotAvailable,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from penstock.foundation.ids import uuid_text
 from penstock.foundation.sliced_calls import SlicedCalls
 from penstock.foundation.time_slices import TimeSlices
@@ -33,9 +39,15 @@ from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
 from penstock.replication.throttle import Throttle
+from penstock.wire.messages.registry_call import RegistryCallRequest, RegistryCallResponse
 from penstock.wire.schema import NIL_UUID
 
 T = TypeVar("T")
+
+
+async def no_registry(call: RegistryCallRequest) -> RegistryCallResponse:
+    """The initial value of `Broker.answer_registry_call`: raises CoordinatorNotAvailable, which is retried."""
+    raise CoordinatorNotAvailable("the schema registry of this broker is not ready; try again")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,10 +86,14 @@ class Broker:
     """Runs long computations on the event loop: in each iteration, all of them share one time slice."""
     views: ViewService = field(init=False)
     telemetry: ClientTelemetry = field(init=False)
+    schema_registry: RegistryService | None = None
+    answer_registry_call: Callable[[RegistryCallRequest], Awaitable[RegistryCallResponse]] = no_registry
+    """Answers a request to the schema registry that another broker received."""
     delays: DelayPartitions | None = None
     """The partitions led by this broker that have delayed messages."""
     missing_brokers_since_ms: dict[str, int] = field(default_factory=dict)
-    """By internal topic: the time at which its creation was first postponed because brokers were not running."""
+    """By internal topic: the time at which its creation was first postponed because brokers that should have replicas
+    were not running."""
     internal_topic_locks: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     """By internal topic: the lock that its creation holds until its coordinators are loaded."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -146,7 +162,7 @@ class Broker:
         )
 
     def view(self, topic: str | None, topic_id: bytes) -> Topic | None:
-        """Returns the view with this name or (if the name is empty) id; None if there is no such view."""
+        """Returns the view (filtered virtual topic) with this name or, if the name is empty, id; else None."""
         if not self.image.views:
             return None
         found = self.image.shown_by_name.get(topic) if topic else self.image.shown.get(topic_id)
@@ -160,7 +176,7 @@ class Broker:
             )
 
     def readable_partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """Like `partition`; for a view, returns the partition of the view's source topic."""
+        """Like `partition`; for a view (filtered virtual topic), returns the partition of the view's source topic."""
         found = self.view(topic, topic_id)
         if found is not None and found.view is not None:
             return self.partition("", found.view.topic_id, number)
@@ -174,7 +190,8 @@ class Broker:
         return found if found is not None and found.leader_epoch >= 0 else self.partition(topic, topic_id, number)
 
     def followed_partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """Like `partition`, but also finds companion logs (delivery state), which only replica fetchers may read."""
+        """Like `partition`, but also finds companion logs, which only followers may fetch: second logs of partitions,
+        for delivery state or delayed messages."""
         found = self.partitions.companions.get(topic_id, {}).get(number)
         return found if found is not None else self.partition(topic, topic_id, number)
 
@@ -193,12 +210,12 @@ class Broker:
         return by_name
 
     def shown_topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
-        """Like `topic`, but also returns views."""
+        """Like `topic`, but also returns views (filtered virtual topics)."""
         return self.view(name, topic_id) or self.topic(name, topic_id)
 
     def leader_of(self, runtimes: StateRuntimes, key: str) -> int:
         """Returns the id of the broker that coordinates `key`, according to the metadata image; NO_LEADER if there
-        is none. `key` is a group id if `runtimes` is `groups`, a transactional id if `runtimes` is `transactions`."""
+        is none. `key`: a group id if `runtimes` is Broker.groups, a transactional id if it is Broker.transactions."""
         number, topic = runtimes.partition_of(key), self.image.by_name.get(runtimes.topic)
         state = topic.partitions.get(number) if topic is not None and number is not None else None
         return state.leader if state is not None and state.leader in self.image.brokers else NO_LEADER

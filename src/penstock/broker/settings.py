@@ -64,6 +64,19 @@ OWN_SETTINGS: Final = (
         0,
         "The most series pushed by clients that this broker exposes at /metrics; more are dropped.",
     ),
+    number(
+        "schema.registry.bytes.max",
+        256 << 20,
+        1 << 20,
+        "The most memory for the texts of all schemas of the registry; registrations above it are refused.",
+        Kind.LONG,
+    ),
+    number(
+        "schema.registry.topic.replication.factor",
+        3,
+        1,
+        "Replicas of the schema registry's topic; fewer while there are fewer brokers.",
+    ),
     number("log.cleaner.keys.max", 2_000_000, 1000, "The most keys that one compaction pass holds in memory."),
 )
 

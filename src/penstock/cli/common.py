@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -240,6 +241,8 @@ def sigterm_raises() -> Iterator[None]:
     def terminate(number: int, frame: FrameType | None) -> None:
         if not _sigterm_received.is_set():
             _sigterm_received.set()
+            # The exception may come between the call of a coroutine function and the first `await`.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)

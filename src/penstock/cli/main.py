@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "group": "penstock.cli.group.commands:group",
     "view": "penstock.cli.view:view",
     "queue": "penstock.cli.queue.commands:queue",
+    "schema": "penstock.cli.schema.commands:schema",
     "delayed": "penstock.cli.delayed:delayed",
     "metrics": "penstock.cli.metrics:metrics",
     "cluster": "penstock.cli.cluster.commands:cluster",

@@ -143,15 +143,22 @@ class HttpClient:
 
     async def post(self, to: Endpoint, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> HttpReply:
         """Posts to `/`. Raises ConnectionFailed if the POST was not sent, ConnectionLost if it may be processed."""
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"POST / HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
-        return await self._request(to, head.encode("latin-1") + body, timeout_s)
+        return await self.request(to, "POST", "/", headers, body, timeout_s=timeout_s)
 
     async def get(self, to: Endpoint, path: str, *, timeout_s: float) -> HttpReply:
-        head = f"GET {path} HTTP/1.1\r\nhost: {to.authority}\r\n\r\n"
-        return await self._request(to, head.encode("latin-1"), timeout_s)
+        return await self.request(to, "GET", path, {"host": to.authority}, timeout_s=timeout_s)
 
-    async def _request(self, to: Endpoint, data: bytes, timeout_s: float) -> HttpReply:
+    async def request(
+        self, to: Endpoint, method: str, path: str, headers: Mapping[str, str], body: bytes = b"", *, timeout_s: float
+    ) -> HttpReply:
+        """Sends a request. `path`: percent-encoded, with the query. Raises ConnectionFailed if the request was not
+        sent, ConnectionLost if it may be processed."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        length = "" if method == "GET" else f"content-length: {len(body)}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{lines}{length}\r\n"
+        return await self._exchange(to, head.encode("latin-1") + body, timeout_s)
+
+    async def _exchange(self, to: Endpoint, data: bytes, timeout_s: float) -> HttpReply:
         connection = await self._connect(to)
         self._busy.add(connection)
         try:

@@ -7,11 +7,9 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin
-from penstock.client.configs import Resource
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.client.http import Endpoint, HttpClient, HttpReply
+from penstock.client.http_addresses import ADVERTISED_HTTP, find_http_addresses
 from penstock.client.queue_attributes import name_of
 from penstock.client.retry import Backoff
 from penstock.client.signing import AccessKeys, signed
@@ -19,8 +17,6 @@ from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
-ADVERTISED_HTTP: Final = "advertised.http"
-"""Name of the broker setting with the address of the broker's SQS endpoint."""
 BATCH_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
 WAIT_S_MAX: Final = 20
@@ -205,10 +201,7 @@ class SqsClient:
 
 async def find_endpoints(bootstrap: str) -> list[Endpoint]:
     """Returns the SQS endpoints that the brokers advertise. Raises NoQueueEndpoint or ConnectionFailed."""
-    async with KafkaClient(bootstrap, rng=Random()) as client:
-        names = [str(node_id) for node_id in client.view.brokers]
-        configs = await ClusterAdmin(client).configs(Resource.BROKER, names, [ADVERTISED_HTTP])
-    return endpoints_of([values.get(ADVERTISED_HTTP) or "" for values in configs.values()], bootstrap)
+    return endpoints_of(await find_http_addresses(bootstrap), bootstrap)
 
 
 def endpoints_of(advertised: Sequence[str], bootstrap: str) -> list[Endpoint]:

@@ -1,4 +1,4 @@
-"""Admin operations on the cluster: create, grow and delete topics, reassign replicas, elect leaders, drop views.
+"""Admin operations on the cluster: topics, views (filtered virtual topics), reassignments, leader elections.
 
 Any broker can execute these operations: every change is a compare-and-set on the metadata that it was based on.
 """
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
-"""Maximum number of topics to which one transaction adds companion logs (state of queues and delays)."""
+"""Maximum number of topics to which one transaction adds companion logs (internal logs with queue or delay state)."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -89,7 +89,7 @@ async def grow_topic(
         topic = _find_topic(image, topic_id)
         check_growth(image, topic)
         if not may_be_internal:
-            check_mutable(topic.name, "add partitions to")
+            check_mutable(topic.name, topic.configs, "add partitions to")
         if plan is None or plan.numbers.start != len(topic.partitions):  # another request has added some
             plan = plan_growth(image, topic, count, assignments, defaults)
         return next_grow(image, topic, count, assignments, defaults, owner, plan)
@@ -107,7 +107,7 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
     def plan(image: ClusterImage) -> list[Op]:
         nonlocal topic
         topic = _find_topic(image, topic_id)
-        check_mutable(topic.name, "delete")
+        check_mutable(topic.name, topic.configs, "delete")
         queues = plan_forget_queues(image, queues_on(image, topic_id))
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)], queues)
 
@@ -124,20 +124,21 @@ async def create_view(metadata: Metadata, view: View) -> None:
 
 
 async def drop_view(metadata: Metadata, view: View, reason: str) -> None:
-    """Drops a view; does nothing if the view does not exist."""
+    """Drops a view (a filtered, read-only topic); does nothing if the view does not exist."""
     await metadata.change(lambda image: plan_drop(image, view.view_id))
     logger.info("view_dropped view=%r topic=%r reason=%s", view.name, view.of, reason)
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
-    """Adds companion logs (state of queues and delays) to a topic unless it has them. Returns their common id."""
+    """Adds companion logs to a topic unless it has them: internal logs, one for each partition, with the state of
+    queues or delayed messages. Returns their common id."""
     await metadata.change(lambda image: _plan_new_companion(image, topic_id))
     await metadata.wait_settled(topic_id)
     return _find_topic(metadata.image, topic_id).companion
 
 
 async def add_companions(metadata: Metadata, topic_ids: Iterable[bytes]) -> dict[bytes, PenstockError]:
-    """Adds companion logs (state of queues and delays) to topics. Returns the errors of failed topics by topic id."""
+    """Adds companion logs (internal logs with queue or delay state) to topics. Returns errors by topic id."""
     results = await _change_each(metadata, topic_ids, _plan_new_companion, COMPANIONS_AT_ONCE)
     return {topic_id: error for topic_id, error in results.items() if error is not None}
 
@@ -155,8 +156,8 @@ async def reassign(
     is_unclean: Callable[[Topic], bool],
     may_resize: bool = True,
 ) -> dict[TopicIdPartition, PenstockError | None]:
-    """Starts the reassignments in `wanted`; None as replicas cancels the partition's reassignment. Returns an
-    error or None for each partition. `is_unclean`: whether a topic allows unclean leader election. `may_resize`:
+    """Starts a reassignment for each partition in `wanted`, to these replicas; None cancels its reassignment. Returns
+    an error or None for each partition. `is_unclean`: whether a topic allows unclean leader election. `may_resize`:
     whether the number of replicas may change."""
 
     def plan(image: ClusterImage, tp: TopicIdPartition) -> list[Op]:
@@ -223,8 +224,8 @@ async def _execute_steps(
 
 
 async def _abandon(metadata: Metadata, topic_id: bytes, owner: str) -> None:
-    """Deletes the marker of an unfinished topic creation or growth, so that the controller removes the new
-    partitions. Does nothing if request `owner` does not hold the marker. Retries while the store is unavailable."""
+    """Deletes the key that marks an unfinished topic creation or growth, so that the controller removes the new
+    partitions. Does nothing if another request than `owner` wrote the key. Retries while the store is unavailable."""
     while True:
         try:
             await metadata.change(lambda image: plan_abandon(image, topic_id, owner))

@@ -9,6 +9,7 @@ from penstock.cluster import keys
 from penstock.cluster.partition_state import NO_EPOCH, PartitionState
 from penstock.cluster.views import View
 from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition, uuid_text
+from penstock.log.settings import is_written_by_brokers
 
 NO_BROKER: Final = -1
 COUNT_UNKNOWN: Final = -1
@@ -94,10 +95,10 @@ class Topic:
     """Whether the topic was created for the queue of the same name: its log reclaims space of finished messages."""
     version: int = 0
     view: View | None = None
-    """The view that this Topic stands for; `partitions` are those of its source topic. None for a real topic."""
+    """The view (filtered topic) that this Topic stands for, with its source's `partitions`. None for a real topic."""
 
     def dump(self) -> bytes:
-        """Returns the value of the topic's own key for the store."""
+        """Returns the value of the topic's key in the store; its partitions have separate keys."""
         value: dict[str, Any] = {"name": self.name, "configs": dict(self.configs), "partitions": self.count}
         if self.companion:
             value["companion"] = uuid_text(self.companion)
@@ -120,7 +121,8 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
+        """Whether only brokers write to the topic: those of coordinators, and that of the schema registry."""
+        return self.name in INTERNAL_TOPICS or is_written_by_brokers(self.configs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,7 @@ class IncompleteTopic:
     topic: Topic | None = None
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
     missing: frozenset[int] = frozenset()
-    """Partitions that are shown in their previous state, because their keys are missing in the store."""
+    """Partitions whose keys are missing in the store: the image shows them in their previous state."""
 
 
 NOTHING_INCOMPLETE: Final = IncompleteTopic()

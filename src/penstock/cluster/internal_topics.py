@@ -9,8 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
-from penstock.foundation.ids import INTERNAL_TOPICS
-from penstock.log.setting_table import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LOG_SETTINGS, MESSAGE_BYTES_DEFAULT
+from penstock.foundation.ids import INTERNAL_TOPICS, SCHEMAS_TOPIC
+from penstock.log.setting_table import (
+    CLIENTS,
+    DELAYED_MESSAGES,
+    DELIVERY_DELAY_MS,
+    LOG_SETTINGS,
+    MESSAGE_BYTES_DEFAULT,
+    WRITE_ACCESS,
+)
+from penstock.log.settings import is_written_by_brokers
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"
@@ -69,27 +77,38 @@ def find_faults(configs: Mapping[str, str]) -> list[Fault]:
 
 
 def check_configs(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raises InvalidConfig if an internal topic's setting changes to a value with which coordinators lose state."""
-    if name not in INTERNAL_TOPICS:
+    """Raises InvalidConfig if a setting of an internal topic, or of the schema registry's, changes to a value with
+    which brokers lose state."""
+    if is_written_by_brokers(after):
+        if name != SCHEMAS_TOPIC:
+            raise InvalidConfig(f"{WRITE_ACCESS}={after[WRITE_ACCESS]} is possible for topic {SCHEMAS_TOPIC!r} only")
+    elif name not in INTERNAL_TOPICS:
         return
+    is_new_owner = is_written_by_brokers(after) and not is_written_by_brokers(before)
     for fault in find_faults(after):
-        if fault.found != before.get(fault.setting):
+        if is_new_owner or fault.found != before.get(fault.setting):
             raise InvalidConfig(
                 f"{fault.setting} of the internal topic {name!r} is fixed: expected {fault.expected}, got "
-                f"{fault.found or 'no value'}; coordinators would lose their state"
+                f"{fault.found or 'no value'}; brokers would lose the state that they keep there"
             )
 
 
 def check_new(name: str, configs: Mapping[str, str], *, is_plain: bool) -> None:
-    """Raises InvalidTopic if a client creates an internal topic in another way than brokers create it.
+    """Raises InvalidTopic if a new topic has an internal topic's name, but not its fixed settings, or is not plain.
 
-    `is_plain`: whether the topic is neither for a queue nor has companion logs.
+    `is_plain`: whether the topic is neither for a queue nor has companion logs (logs with queue or delay state).
     """
     if name in INTERNAL_TOPICS and (find_faults(configs) or not is_plain):
         raise InvalidTopic(f"topic {name!r} is internal: brokers create it with the settings that it needs")
+    check_configs(name, {} if is_written_by_brokers(configs) else configs, configs)
 
 
-def check_mutable(name: str, operation: str) -> None:
+def check_mutable(name: str, configs: Mapping[str, str], operation: str) -> None:
     """Raises InvalidTopic if a topic is internal. `operation`: the verb for the error message, such as "delete"."""
     if name in INTERNAL_TOPICS:
         raise InvalidTopic(f"cannot {operation} the internal topic {name!r}: it holds the state of coordinators")
+    if is_written_by_brokers(configs):
+        raise InvalidTopic(
+            f"cannot {operation} topic {name!r}: it holds the schemas of the brokers' registry; set "
+            f"{WRITE_ACCESS}={CLIENTS} first, which stops that registry"
+        )

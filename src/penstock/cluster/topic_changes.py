@@ -44,7 +44,7 @@ class Step:
     is_last: bool = True
     is_part: bool = False
     """Whether the change takes several transactions. Then each requires that this broker is still registered: the
-    end of its session deletes the marker that protects the new partitions from removal."""
+    end of its session deletes the key `unfinished/<topic>`, which protects the new partitions from removal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,8 @@ class NewTopic:
 
 
 class PartitionPlan:
-    """Chooses the replicas of a topic's new partitions, for one transaction at a time. If the brokers change, it
-    places the partitions not created yet anew. The cost of a transaction does not depend on the size of the topic."""
+    """Chooses the replicas of a topic's new partitions, for one transaction at a time. If the brokers change, chooses
+    again for partitions not created yet. The cost of a transaction does not depend on the size of the topic."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ def next_create(
 ) -> Step:
     """Returns the next transaction that creates a topic. Raises Kafka's errors.
 
-    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions; computed if None.
+    `owner`: a token that identifies the request. `plan`: the placement of the topic's partitions; computed if None.
     """
     check_new_name(image, wanted)
     plan = plan or plan_partitions(image, wanted, topic_id, defaults)
@@ -212,8 +212,8 @@ def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], o
 
 
 def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
-    """Returns the write that deletes the marker of a failed topic creation or growth, so that the controller
-    removes its partitions. Empty if the marker does not belong to the request with the token `owner`."""
+    """Returns the write that deletes the key `unfinished/<topic>` of a failed topic creation or growth, so that the
+    controller removes its partitions. Empty unless the key's value is `owner`, the token of the failed request."""
     if image.unfinished.get(topic_id) != owner:
         return []
     marker = keys.unfinished(topic_id)
@@ -268,7 +268,7 @@ def next_grow(
     plan: PartitionPlan | None = None,
 ) -> Step:
     """Returns the next transaction that adds partitions to a topic, up to a total of `count`. `assignments`: their
-    replicas; if None, the plan chooses. `plan`: computed if None. `owner`: a token of the request."""
+    replicas; if None, `plan` chooses them. `plan`: computed if None. `owner`: a token that identifies the request."""
     plan = plan or plan_growth(image, topic, count, assignments, defaults)
     grown = Put(keys.topic(topic.topic_id), replace(topic, count=count).dump(), topic.version)
     return _next_step(image, plan, (grown,), owner)
@@ -312,7 +312,7 @@ def plan_growth(
 def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:
     """Returns the write that replaces the settings of a topic. Raises InvalidConfig.
 
-    `companion`: the id for new companion logs, which are added if the settings enable delayed messages.
+    `companion`: the id for companion logs (with the state of delays), added if the settings enable delayed messages.
     """
     check_configs(topic.name, topic.configs, configs)
     if delays_messages(topic.configs) and not delays_messages(configs):
@@ -332,7 +332,7 @@ def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = 
 
 def check_may_share(topic: Topic) -> None:
     """Raises PolicyViolation or InvalidTopic if queues and share groups cannot use this topic."""
-    check_mutable(topic.name, "keep delivery state for")
+    check_mutable(topic.name, topic.configs, "keep delivery state for")
     if delays_messages(topic.configs):
         raise PolicyViolation(
             f"topic {topic.name!r} has {DELAYED_MESSAGES}=true: queues and share groups cannot use it; read it"

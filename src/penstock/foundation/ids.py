@@ -11,6 +11,8 @@ GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset((GROUPS_TOPIC, TRANSACTIONS_TOPIC))
 """Names of the coordinators' internal topics, which only brokers write to."""
+SCHEMAS_TOPIC: Final = "_schemas"
+"""Name of the schema registry's topic, as in Confluent's registry."""
 _LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 

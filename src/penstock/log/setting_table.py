@@ -16,6 +16,9 @@ MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 LEADER_THROTTLED: Final = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED: Final = "follower.replication.throttled.replicas"
 REMOTE_STORAGE: Final = "remote.storage.enable"
+WRITE_ACCESS: Final = "write.access"
+CLIENTS: Final = "clients"
+BROKERS: Final = "brokers"
 _NO_EFFECT: Final = "Accepted, and without effect here: "
 
 
@@ -254,6 +257,14 @@ LOG_SETTINGS: Final = Table(
             default="false",
             broker_name="unclean.leader.election.enable",
             doc="Whether a replica outside the ISR may be elected leader if no other can: records it lacks are lost.",
+        ),
+        Setting(
+            name=WRITE_ACCESS,
+            kind=Kind.STRING,
+            default=CLIENTS,
+            choices=(CLIENTS, BROKERS),
+            doc="`brokers`: only the brokers' schema registry writes to the topic; possible for `_schemas` only. "
+            "`clients`: clients may write to it, such as another schema registry.",
         ),
     ]
 )

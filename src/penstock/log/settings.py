@@ -8,6 +8,8 @@ from typing import Any, Final
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.settings import INT_MAX, LONG_MAX
 from penstock.log.setting_table import (
+    BROKERS,
+    CLIENTS,
     DELAYED_MESSAGES,
     DELIVERY_DELAY_MS,
     FOLLOWER_THROTTLED,
@@ -16,10 +18,11 @@ from penstock.log.setting_table import (
     MAX_PRODUCER_IDS,
     MESSAGE_BYTES_DEFAULT,
     REMOTE_STORAGE,
+    WRITE_ACCESS,
 )
 
 MEMORY_RETENTION_BYTES: Final = 64 << 20
-"""Default of retention.bytes for a memory topic that does not set it."""
+"""Value of retention.bytes for a memory topic that does not set it to a positive number."""
 COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
 """Maximum segment size, in bytes, of a companion log for delayed messages: small, as active segments are not
 compacted."""
@@ -102,6 +105,8 @@ class LogSettings:
     delayed: bool
     """Whether the topic has delayed messages: record headers may delay delivery."""
     delivery_delay_ms: int
+    broker_writes: bool
+    """Whether only brokers write to the topic, as to that of the schema registry."""
 
     def for_companion(self) -> "LogSettings":
         """Returns the settings of a companion log: the partition's second log, for queue state or delayed
@@ -184,7 +189,13 @@ class LogSettings:
             unclean=parsed["unclean.leader.election.enable"],
             delayed=parsed[DELAYED_MESSAGES],
             delivery_delay_ms=parsed[DELIVERY_DELAY_MS],
+            broker_writes=parsed[WRITE_ACCESS] == BROKERS,
         )
+
+
+def is_written_by_brokers(configs: Mapping[str, str]) -> bool:
+    """Returns whether only brokers write to a topic with these settings."""
+    return configs.get(WRITE_ACCESS, CLIENTS).strip() == BROKERS
 
 
 def delays_messages(configs: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Health, readiness and metrics endpoints of the HTTP port; every other request goes to the SQS API.
+"""Health, readiness and metrics endpoints of the HTTP port; other requests go to the schema registry or the SQS API.
 
 A browser gets a hint of the available paths.
 """
@@ -17,16 +17,17 @@ from penstock.foundation.time_slices import TimeSlices
 
 _NOT_FOUND: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
-    body=b"nothing here; try /healthz, /readyz or /metrics, or a request of the SQS API\n",
+    body=b"nothing here; try /healthz, /readyz, /metrics or /registry, or a request of the SQS API\n",
 )
 _MONITORING_PATHS: Final = frozenset(("/healthz", "/readyz", "/metrics", "/_localstack/health"))
+REGISTRY_PATH: Final = "/registry"
 _OK: Final = HttpResponse(body=b"ok\n")
 _READY: Final = HttpResponse(body=b"ready\n")
 _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
 
 
 class HttpEndpoints:
-    """Answers all HTTP requests of a broker: health, readiness and metrics itself, SQS requests with `queues`."""
+    """Answers HTTP requests of a broker: itself for health, readiness and metrics; by calling `queues` for SQS."""
 
     def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Iterator[bytes]]) -> None:
         """`metrics`: function that yields the text of all metrics in pieces."""
@@ -36,6 +37,7 @@ class HttpEndpoints:
         self._scrapes = 0
         self._scraped: HttpResponse | None = None
         self.queues: Answer | None = None
+        self.registry: Answer | None = None
         self.slices = TimeSlices(monotonic)
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
@@ -50,6 +52,8 @@ class HttpEndpoints:
                 return self._scrape()
             case "/_localstack/health" if request.method in (b"GET", b"HEAD"):
                 return self._localstack_health()
+        if request.path == REGISTRY_PATH or request.path.startswith(f"{REGISTRY_PATH}/"):
+            return self._to_registry(request)
         # The Query protocol has its action in the parameters of the URL or of a form.
         is_page = request.method != b"POST" and "Action=" not in request.query and _is_browser(request)
         if is_page and not request.path.startswith("/_aws/"):
@@ -88,6 +92,11 @@ class HttpEndpoints:
         paths, so that monitoring does not take the broker for dead."""
         is_monitoring = request.method == b"GET" and request.path in _MONITORING_PATHS
         return self.answer(request) if is_monitoring else refusal
+
+    def _to_registry(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        if self.registry is None or not self._is_ready():
+            return unavailable("this broker is not ready; try again")
+        return self.registry(request)
 
     def _to_queues(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         # While the broker starts or stops, SDKs retry on a 503, here or at another broker.

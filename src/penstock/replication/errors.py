@@ -25,4 +25,4 @@ class InternalTopicWrite(InvalidTopic):
     """A client tried to write to a topic that only brokers write to; Kafka refuses this with the same error."""
 
     def __init__(self, name: TopicPartition) -> None:
-        super().__init__(f"cannot append to internal topic {name.topic!r}: only brokers write to it")
+        super().__init__(f"cannot append to topic {name.topic!r}: only brokers write to it")

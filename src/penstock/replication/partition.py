@@ -25,8 +25,8 @@ from penstock.replication.replica_log import ReplicaLog
 class Partition(ReplicaLog):
     """One replica of a partition.
 
-    A new Partition leads without followers, and all its records are committed. Its companion log, which holds state
-    about the partition, is a Partition too: it has the same role, and only brokers can find it.
+    A new Partition leads without followers, and all its records are committed. Its companion log (queue state or
+    delayed messages) is a Partition object too: it has the same role, and clients cannot access it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Partition(ReplicaLog):
         )
         """The partition whose leader and replicas also apply to this log; of a companion log, the partition it
         belongs to."""
-        self.is_internal: Final = name.topic in INTERNAL_TOPICS
+        self.is_internal = name.topic in INTERNAL_TOPICS or (log is not None and log.settings.broker_writes)
         """Whether only brokers write to this partition: see `append_own`."""
         self.with_companion: tuple[Partition, ...] = (self,)
         """This partition and its companion log, if any; both Partition objects have the same tuple."""
@@ -82,11 +82,12 @@ class Partition(ReplicaLog):
         return self.with_companion[1] if self._index == 0 and len(self.with_companion) > 1 else None
 
     def take_companion(self, companion: "Partition") -> None:
-        """Adds a companion log, which gets its role with the next change of the partition state."""
+        """Adds a companion log (second log, for queue state or delayed messages). It leads or follows from the next
+        change of the partition state on."""
         self.with_companion = companion.with_companion = (self, companion)
 
     def drop_companion(self) -> None:
-        """Removes the companion log."""
+        """Removes the companion log (queue state or delayed messages), if any, from this partition."""
         companion = self.companion
         if companion is not None:
             self.with_companion, companion.with_companion = (self,), (companion,)
@@ -156,13 +157,14 @@ class Partition(ReplicaLog):
         """Applies new settings of the topic."""
         if self._log is not None:
             self._log.configure(settings)
+            self.is_internal = self.name.topic in INTERNAL_TOPICS or settings.broker_writes
             self._update_fast_path()
 
     def _update_fast_path(self) -> None:
         settings = self.log.settings
         # Not with log append time: it is written into the batch, which the handler gets if the fast path fails.
         is_plain = settings.flush is Flush.OS and not may_decompress(settings) and not settings.log_append_time
-        is_plain = is_plain and not settings.delivery_delay_ms
+        is_plain = is_plain and not settings.delivery_delay_ms and not settings.broker_writes
         self.allows_fast_path = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:

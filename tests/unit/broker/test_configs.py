@@ -118,6 +118,7 @@ def test_every_topic_setting_has_its_default_from_a_broker_setting_of_the_same_k
             )
     assert {entry.name for entry in LOG_SETTINGS if entry.broker_name is None} == {
         "storage",
+        "write.access",
         "delayed.messages",
         "delivery.delay.ms",
         "leader.replication.throttled.replicas",

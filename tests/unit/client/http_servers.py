@@ -10,7 +10,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(serve: Serve) -> AsyncIterator[Endpoint]:
+async def serving(serve: Serve, port: int = 0) -> AsyncIterator[Endpoint]:
     """A server; its connections end with the block."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -23,7 +23,7 @@ async def serving(serve: Serve) -> AsyncIterator[Endpoint]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", port)
     try:
         yield Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
     finally:

@@ -63,6 +63,7 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "segment.jitter.ms": ("0", (str(LONG_MAX),), ("-1", *LONG)),
     "storage": ("disk", ("memory",), ("tape", "")),
     "unclean.leader.election.enable": ("false", ("true", "TRUE"), ("yes", "1", "")),
+    "write.access": ("clients", ("brokers",), ("all", "")),
 }
 
 
@@ -133,6 +134,7 @@ def test_every_value_reaches_the_log() -> None:
             "leader.replication.throttled.replicas": "0:1,0:2",
             "follower.replication.throttled.replicas": "*",
             "unclean.leader.election.enable": "true",
+            "write.access": "brokers",
         }
     )
     assert dataclasses.asdict(settings) == {
@@ -154,6 +156,7 @@ def test_every_value_reaches_the_log() -> None:
         "min_cleanable_dirty_ratio": 0.25,
         "min_compaction_lag_ms": 17,
         "min_insync_replicas": 3,
+        "broker_writes": True,
         "retention_bytes": 18,
         "retention_ms": 23,
         "segment_bytes": 2048,

@@ -71,6 +71,7 @@ OUR_OWN: Final = [
         "QueueDeliver",
         "QueueReceive",
         "QueueSend",
+        "RegistryCall",
         "QueueAcknowledge",
         "ShareState",
     )

@@ -29,8 +29,9 @@ from penstock.api.errors import (
     why_unreachable,
 )
 from penstock.client.http import Endpoint
+from penstock.client.http_addresses import ADVERTISED_HTTP
 from penstock.client.offsets import LogRange, Origin, Start, start_offsets
-from penstock.client.sqs import ADVERTISED_HTTP, endpoints_of
+from penstock.client.sqs import endpoints_of
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import OffsetOutOfRange
 from penstock.foundation.ids import TopicPartition
@@ -200,7 +201,8 @@ class ClusterLookup:
         return error
 
     def create(self, topic: str, configs: Mapping[str, str], *, exists_ok: bool = False) -> None:
-        """Creates a topic or view with these configs. Raises InvalidArgument if a config is invalid."""
+        """Creates a topic, or a view (filtered topic) if `configs` has `view.of`. Raises InvalidArgument for invalid
+        configs."""
         timeout_s = self._settings.timeout_s
         (future,) = self._admin.create_topics(
             [NewTopic(topic, config=dict(configs))], request_timeout=timeout_s

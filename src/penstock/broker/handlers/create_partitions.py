@@ -46,7 +46,7 @@ async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Brok
     topic, defaults = broker.topic(wanted.name), broker.topic_defaults()
     is_paused = topic.name in broker.configs[PAUSED]
     if not is_paused:
-        check_mutable(topic.name, "add partitions to")
+        check_mutable(topic.name, topic.configs, "add partitions to")
     plan_growth(broker.image, topic, wanted.count, assignments, defaults)
     check_growth(broker.image, topic)
     if not validate_only:

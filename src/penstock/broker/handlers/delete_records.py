@@ -25,7 +25,8 @@ def delete_records(request: DeleteRecordsRequest, call: Call, broker: Broker) ->
         for wanted in topic.partitions:
             low, code = -1, 0
             try:
-                check_mutable(topic.name, "delete records of")
+                known = broker.image.by_name.get(topic.name)
+                check_mutable(topic.name, {} if known is None else known.configs, "delete records of")
                 low = _trim(broker.partition(topic.name, b"", wanted.partition_index), wanted.offset)
             except PenstockError as error:
                 code = error.code

@@ -42,7 +42,7 @@ trigger: 500 ms
 
 
 def find_missing_requirement() -> str | None:
-    """Returns which requirement of the Spark chapters is missing and how to install it; None if all are met."""
+    """Returns the missing requirement of the tour's Spark chapters and how to install it; None if none is missing."""
     for name in ("pyspark", "pyarrow", "deltalake"):
         if find_spec(name) is None:
             return f"{name} is not installed: pip install 'penstock[spark]'"
@@ -131,8 +131,8 @@ class Pipelines:
 
 
 def run_chapters(bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
-    """Opens a Spark session and runs all Spark chapters. `chapter`: the headings of the chapters, in order."""
-    from penstock.spark.session import open_session
+    """Opens a Spark session and runs all Spark chapters of the tour. `chapter`: their headings, in order."""
+    from penstock.spark.sessions import open_session
 
     click.secho(f"\n{chapter[0]}", bold=True)
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: lists, describes, validates and runs Spark pipelines; deletes a query's state on brokers."""
+"""`penstock pipeline`: lists, describes, validates and runs Spark pipelines; deletes a Spark query's broker state."""
 
 import sys
 import tempfile
@@ -24,7 +24,7 @@ from penstock.client.commit_set import forget_query
 from penstock.spark.pipelines.catalogue import NAMES, LoadedPipeline, check_clusters, check_statements, find, load
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.options import options_of
-from penstock.spark.session import MASTER_DEFAULT
+from penstock.spark.sessions import MASTER_DEFAULT
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.pipeline import Report

@@ -1,0 +1,1 @@
+"""`penstock schema`: subjects, schemas and settings of a schema registry."""

@@ -1,0 +1,95 @@
+"""Shared options of `penstock schema`: the registry's URL, and a client for it."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+from penstock.cli.common import Command, bootstrap_option, json_option, run, value_parser
+from penstock.client.schema_registry import SchemaRegistryClient
+from penstock.client.schema_registry_errors import SUBJECT_NOT_FOUND, RegistryError
+from penstock.client.schema_registry_models import RegisteredSchema
+from penstock.client.schema_registry_urls import RegistryUrl, find_registry, parse_urls
+
+T = TypeVar("T")
+
+REGISTRY_VARIABLE: Final = "PENSTOCK_REGISTRY"
+REQUESTS_MAX: Final = 8
+"""Maximum number of requests that a command sends at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryAccess:
+    """Where the schema registry is."""
+
+    bootstrap: str
+    urls: tuple[RegistryUrl, ...]
+    """Empty if the registry is the one of the brokers at `bootstrap`."""
+
+    async def find(self) -> list[RegistryUrl]:
+        return list(self.urls) or await find_registry(self.bootstrap)
+
+
+def registry_options(command: Command) -> Command:
+    """Decorator that adds --registry, --bootstrap and --json; the command receives the first two as `access`."""
+
+    @functools.wraps(command)
+    def with_access(*, bootstrap: str, registry: tuple[RegistryUrl, ...] | None, **options: Any) -> Any:
+        return command(access=RegistryAccess(bootstrap=bootstrap, urls=registry or ()), **options)
+
+    registry_option = click.option(
+        "--registry",
+        metavar="URL[,…]",
+        envvar=REGISTRY_VARIABLE,
+        show_envvar=True,
+        callback=value_parser(parse_urls),
+        help="URL of the schema registry: http://USER:PASSWORD@HOST:PORT/PATH.  [found with --bootstrap]",
+    )
+    return cast(Command, registry_option(bootstrap_option(json_option(cast(Any, with_access)))))
+
+
+def run_registry(access: RegistryAccess, work: Callable[[SchemaRegistryClient], Awaitable[T]]) -> T:
+    """Runs `work` with a client of the registry; returns its result."""
+
+    async def inside() -> T:
+        async with SchemaRegistryClient(await access.find(), retry_unreached=False) as client:
+            return await work(client)
+
+    return run(inside())
+
+
+async def fetch_versions(
+    client: SchemaRegistryClient, subject: str, *, deleted: bool = False
+) -> list[RegisteredSchema]:
+    """Returns all versions of a subject, fetched several at a time; none if there is no such subject. `deleted`: also
+    soft-deleted ones."""
+    visible = set(await optional(client.versions(subject), SUBJECT_NOT_FOUND) or ())
+    numbers = sorted(visible)
+    if deleted:
+        numbers = await optional(client.versions(subject, deleted=True), SUBJECT_NOT_FOUND) or []
+    slots = asyncio.Semaphore(REQUESTS_MAX)
+
+    async def fetch(version: int) -> RegisteredSchema:
+        async with slots:
+            found = await client.version(subject, version, deleted=True)
+            return replace(found, is_deleted=version not in visible)  # older registries do not tell
+
+    tasks = [asyncio.ensure_future(fetch(version)) for version in numbers]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def optional(asked: Awaitable[T], *codes: int) -> T | None:
+    """Returns what the registry has; None if it answers with one of the error codes."""
+    try:
+        return await asked
+    except RegistryError as error:
+        if error.error_code not in codes:
+            raise
+        return None

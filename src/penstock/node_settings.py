@@ -1,0 +1,29 @@
+"""The configuration of a broker process, as `penstock serve` reads it from the command line and files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.coordination.stores import EMBEDDED
+from penstock.foundation.address import Address
+
+_LISTEN = Address(host="127.0.0.1", port=9092)
+_HTTP = Address(host="127.0.0.1", port=9324)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """The configuration of a node; `settings` are broker settings by their Kafka names."""
+
+    data_dir: Path = Path("penstock-data")
+    listen: Address = _LISTEN
+    advertise: Address | None = None
+    http: Address = _HTTP
+    node_id: int = 1
+    store: str = EMBEDDED
+    """The metadata store: embedded in the data folder, or a ZooKeeper or etcd that several brokers share."""
+    session_s: float = 6.0
+    """Session timeout in seconds, after which a broker without heartbeats loses its registration."""
+    credentials: Path | None = None
+    """File with the access keys that must sign SQS requests; None accepts unsigned requests."""
+    settings: Mapping[str, str] = field(default_factory=dict)

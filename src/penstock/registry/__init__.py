@@ -1,0 +1,1 @@
+"""The REST API of the schema registry, compatible with Confluent's: served under `/registry` on the HTTP port."""

@@ -1,0 +1,1 @@
+"""The resources of the registry's REST API: one file for each, with the functions that answer its requests."""

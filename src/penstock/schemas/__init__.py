@@ -1,0 +1,1 @@
+"""Schemas: the formats Avro, JSON Schema and Protobuf, and the state of the schema registry."""

@@ -1,0 +1,1 @@
+"""The schema registry: a replicated state machine whose records have the layout of Confluent's `_schemas` topic."""
