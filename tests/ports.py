@@ -1,8 +1,8 @@
 """Ports for servers whose ports are set before they listen, and stay the same when they restart.
 
-They lie below those that the system gives to outgoing connections and to servers that let it choose, of which one could
-take a port while its server is down. Each is reserved by a lock on one byte of a file for as long as this process lives:
-no other process of the tests takes it.
+They lie below those that the system gives to outgoing connections and to servers that let it choose, of which one
+could take a port while its server is down. Each is reserved by a lock on a byte of a file for as long as this process
+lives: no other process of the tests takes it.
 """
 
 import fcntl

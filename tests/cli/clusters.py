@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import select
 import signal
 import subprocess
