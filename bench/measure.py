@@ -14,12 +14,13 @@ SETTLE_S_MAX: Final = 20.0
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process and its descendants have used."""
-    total = 0.0
+    """CPU time that a process and its descendants have used, those that have ended included."""
+    ticks = 0
     for each in tree(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    return total
+        with suppress(FileNotFoundError, ProcessLookupError):  # a process that has just ended
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(field) for field in fields[11:15])  # its own, and those of children that it waited for
+    return ticks / _TICKS_PER_S
 
 
 def fine_cpu_s(pid: int) -> float:
@@ -41,9 +42,10 @@ def tree(pid: int) -> list[int]:
     """A process and its descendants."""
     found = [pid]
     for each in found:
-        for task in Path(f"/proc/{each}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
-                found += [int(child) for child in (task / "children").read_text().split()]
+        with suppress(FileNotFoundError, ProcessLookupError):  # a process or thread that has just ended
+            for task in Path(f"/proc/{each}/task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    found += [int(child) for child in (task / "children").read_text().split()]
     return found
 
 

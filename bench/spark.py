@@ -7,7 +7,6 @@ a few times over; the result is the median of the ratios. Beside it, what a micr
 
 import itertools
 import os
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-import penstock
+import penstock.spark
 from bench.blocking_client import BlockingClient
 from bench.broker import topic_name
 from bench.cache import scratch
@@ -156,21 +155,14 @@ def _own_cpu_s(pid: int) -> float:
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    os.environ.update({"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable})
     settings = {
         "spark.jars": connector_jars(),
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "spark"),
     }
-    builder = SparkSession.builder.appName("bench").master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = penstock.spark.session("bench", master="local[2]", conf=settings)
     try:
         yield session
     finally:

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from penstock.spark.worker_python import worker_python
 from tests.brokers import BrokerProcess
 
 from .lab import Lab
@@ -35,7 +35,7 @@ SESSION: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
 }
-ENVIRONMENT: Mapping[str, str] = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+ENVIRONMENT: Mapping[str, str] = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": worker_python()}
 """The environment of Spark's JVM. It looks for data sources with that Python."""
 
 

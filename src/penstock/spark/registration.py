@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.foundation.errors import PenstockError
 from penstock.spark.source import PenstockDataSource
+from penstock.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,14 +46,12 @@ def _check_workers(spark: Any) -> None:
     context = _classic_context(spark)
     if context is None:
         _check_by_job(spark)
-    elif context.pythonExec == sys.executable:
-        pass
     elif str(context.master).startswith("local"):
-        if not _can_import(context.pythonExec):
-            log.info("spark_python_changed from=%s to=%s", context.pythonExec, sys.executable)
-            context.pythonExec = sys.executable
-            os.environ["PYSPARK_PYTHON"] = sys.executable
-    else:
+        if context.pythonExec == sys.executable or not _can_import(context.pythonExec):
+            python = worker_python()
+            log.info("spark_python_changed from=%s to=%s", context.pythonExec, python)
+            context.pythonExec = os.environ["PYSPARK_PYTHON"] = python
+    elif context.pythonExec != sys.executable:
         _check_by_job(spark)
 
 

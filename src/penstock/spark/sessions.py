@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.foundation.errors import PenstockError
 from penstock.spark.java import provide_java
+from penstock.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,8 +97,10 @@ def open_session(
     provide_java()
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if is_local(master) or master.startswith("spark://"):
-        # Otherwise workers run the first python3 on the PATH. YARN and Kubernetes images have their own.
+    # Otherwise workers run the first python3 on the PATH. YARN and Kubernetes images have their own.
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+    elif master.startswith("spark://"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
