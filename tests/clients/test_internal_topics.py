@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -54,6 +56,27 @@ def test_they_wait_for_a_broker_that_is_away_and_comes_back(tmp_path: Path) -> N
             for kind, topic in TOPICS.items():
                 find_coordinator(raw, "a", kind)
                 assert replicas_of(raw, topic) == {(1, 2, 3)}
+    finally:
+        cluster.finish()
+
+
+def test_metadata_requests_create_them_with_their_own_replication_factors(tmp_path: Path) -> None:
+    """Not with `default.replication.factor`, nor with more replicas than there are brokers."""
+    factors = {"offsets.topic.replication.factor": REPLICAS + 2, "transaction.state.log.replication.factor": 2}
+    cluster = ClusterProcesses(tmp_path, settings=factors)
+    try:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "allow.auto.create.topics": True})
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for topic, count in ((TOPICS[GROUP], REPLICAS), (TOPICS[TRANSACTION], 2)):
+
+            def has_partitions(topic: str = topic) -> bool:  # the first answer may be LEADER_NOT_AVAILABLE
+                return len(producer.list_topics(topic, timeout=60).topics[topic].partitions) == 50
+
+            wait_until(has_partitions, f"{topic} exists", 60)
+            with RawClient(cluster.brokers[1].address) as raw:
+                assert {len(replicas) for replicas in replicas_of(raw, topic)} == {count}
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            assert admin.describe_configs([resource])[resource].result()["cleanup.policy"].value == "compact"
     finally:
         cluster.finish()
 
