@@ -32,16 +32,22 @@ def probe(target: BrokerProcess) -> Iterator[Probe]:
 
 @pytest.fixture
 def own_target(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """Starts brokers that a test has for itself; `fsync_delay_s` makes their disk slow."""
+    """Starts brokers that a test has for itself; `fsync_delay_s` and `write_delay_s` make their disk slow."""
     made: list[BrokerProcess] = []
 
-    def start(settings: dict[str, Any] | None = None, fsync_delay_s: float = 0.0) -> BrokerProcess:
+    def start(
+        settings: dict[str, Any] | None = None, fsync_delay_s: float = 0.0, write_delay_s: float = 0.0
+    ) -> BrokerProcess:
         folder = tmp_path / f"target-{len(made)}"
         folder.mkdir()
         environment = None
-        if fsync_delay_s:
+        if fsync_delay_s or write_delay_s:
             path = os.pathsep.join([str(SLOW_DISK), *filter(None, [os.environ.get("PYTHONPATH")])])
-            environment = {"PYTHONPATH": path, "PENSTOCK_TEST_FSYNC_DELAY_S": str(fsync_delay_s)}
+            environment = {
+                "PYTHONPATH": path,
+                "PENSTOCK_TEST_FSYNC_DELAY_S": str(fsync_delay_s),
+                "PENSTOCK_TEST_WRITE_DELAY_S": str(write_delay_s),
+            }
         made.append(BrokerProcess(folder, MONITOR_SETTINGS | (settings or {}), environment=environment, by_exec=True))
         return made[-1].start()
 

@@ -1,8 +1,8 @@
-"""Makes fsync slow in a broker process that is started with this folder on PYTHONPATH.
+"""Makes fsync, or writing, slow in a broker process that is started with this folder on PYTHONPATH.
 
 Python imports a module of this name at start-up, before anything else. The delay releases the GIL, as a slow device
 does: a broker that syncs on a thread does not notice it, one that syncs on its event loop stalls. Such calls are
-reported on stderr with their stack.
+reported on stderr with their stack. A slow write stalls the event loop: logs are written on it.
 """
 
 import os
@@ -11,6 +11,8 @@ import time
 import traceback
 
 DELAY_S = float(os.environ["PENSTOCK_TEST_FSYNC_DELAY_S"])
+WRITE_DELAY_S = float(os.environ["PENSTOCK_TEST_WRITE_DELAY_S"])
+_pwrite = os.pwrite
 
 
 def _delayed(sync):
@@ -24,5 +26,13 @@ def _delayed(sync):
     return slow_sync
 
 
-os.fsync = _delayed(os.fsync)
-os.fdatasync = _delayed(os.fdatasync)
+def _slow_pwrite(fd, data, offset):
+    time.sleep(WRITE_DELAY_S)
+    return _pwrite(fd, data, offset)
+
+
+if DELAY_S:
+    os.fsync = _delayed(os.fsync)
+    os.fdatasync = _delayed(os.fdatasync)
+if WRITE_DELAY_S:
+    os.pwrite = _slow_pwrite

@@ -22,11 +22,11 @@ def test_a_histogram_counts_by_upper_bound() -> None:
     assert histogram.max_s == 3.0
 
 
-def _run_with(work: Callable[[], None]) -> LoopMonitor:
+def _run_with(work: Callable[[], None], **options: float) -> LoopMonitor:
     """Runs a callback that holds the loop, until the monitor's overdue timer has fired."""
 
     async def main() -> LoopMonitor:
-        monitor = LoopMonitor(asyncio.get_running_loop(), interval_s=0.01, warn_s=0.1)
+        monitor = LoopMonitor(asyncio.get_running_loop(), interval_s=0.01, **options)
         monitor.start()
         work()
         await asyncio.sleep(0.05)
@@ -45,7 +45,7 @@ def _burn(cpu_s: float) -> None:
 
 def test_a_callback_that_computes_is_measured_in_cpu_time(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        monitor = _run_with(lambda: _burn(0.4))
+        monitor = _run_with(lambda: _burn(0.4), warn_s=0.1)
     assert monitor.stalls.max_s >= 0.38
     assert monitor.stall_cpu.max_s >= 0.38
     (line,) = [record.getMessage() for record in caplog.records]
@@ -54,8 +54,18 @@ def test_a_callback_that_computes_is_measured_in_cpu_time(caplog: pytest.LogCapt
     assert float(found[1]) >= 0.38
 
 
+@pytest.mark.parametrize(("blocked_s", "is_warned"), [(0.25, True), (0.15, False)])
+def test_stalls_of_200_ms_are_logged_by_default(
+    caplog: pytest.LogCaptureFixture, blocked_s: float, is_warned: bool
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        monitor = _run_with(lambda: time.sleep(blocked_s))
+    # On a busy machine, the shorter stall may last longer than asked for.
+    assert bool(caplog.records) is (is_warned or monitor.stalls.max_s >= 0.2)
+
+
 def test_a_callback_that_blocks_uses_no_cpu_time() -> None:
-    monitor = _run_with(lambda: time.sleep(0.4))
+    monitor = _run_with(lambda: time.sleep(0.4), warn_s=0.1)
     assert monitor.stalls.max_s >= 0.38
     assert monitor.stall_cpu.max_s < 0.2
 
