@@ -10,9 +10,10 @@ import pytest
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import ClientSettings, KafkaClient
-from penstock.client.commit_set import Outcome, abort_open, commit_set, transactional_id
+from penstock.client.commit_set import Outcome, Participant, abort_open, commit_set, transactional_id
 from penstock.foundation.codes import ErrorCode
 from penstock.records.batch import batches
+from penstock.transactions.commit_sets import ABORTED_MAX
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.commit_set import (
@@ -159,6 +160,24 @@ def test_a_query_is_cleaned_up_and_forgotten(group_raw: RawClient, group_broker:
         assert order(group_raw, own, FORGET).last_batch_id == 7
         assert has_ended(group_raw, names[0]) == {"CompleteCommit"}
     assert read_to_end(group_broker.kafka, own) == [b"first", b"second"]
+
+
+def test_a_driver_that_comes_too_late_has_all_its_transactions_aborted(
+    group_raw: RawClient, group_broker: BrokerProcess, own: str
+) -> None:
+    """One request aborts a limited number of transactions: the client repeats it."""
+    find_coordinator(group_raw, f"spark/{own}", TRANSACTION)
+    assert commit(group_raw, own, 7).error_code == ErrorCode.NONE
+    count = ABORTED_MAX + 10
+    tasks = [wrote(group_raw, own, transactional_id(own, number, "0.0"), b"x") for number in range(count)]
+    participants = [Participant(one.transactional_id, one.producer_id, one.epoch) for one in tasks]
+
+    async def commit_late() -> Outcome:
+        async with KafkaClient(group_broker.kafka, settings=PATIENT) as client:
+            return await commit_set(client, query=own, batch_id=7, participants=participants)
+
+    assert run(commit_late()) is Outcome.DECIDED_BEFORE
+    assert has_ended(group_raw, *(one.transactional_id for one in tasks)) == {"CompleteAbort"}
 
 
 def test_invalid_requests_are_refused_with_a_message(group_raw: RawClient, own: str) -> None:

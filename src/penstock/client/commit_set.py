@@ -90,9 +90,11 @@ async def commit_set(
     )
     response = await _request(cluster, request)
     outcome = Outcome(response.outcome)
-    is_over = bool(response.broken) or outcome is Outcome.COMMITTED
-    if response.still_open and is_over:  # one decision aborts a limited number; those left belong to no later batch
-        await abort_open(cluster, query=query)
+    if response.still_open:  # one decision aborts a limited number
+        if response.broken or outcome is Outcome.COMMITTED:
+            await abort_open(cluster, query=query)  # they belong to no later batch
+        else:
+            await _repeat_until_aborted(cluster, request)
     if response.broken:
         raise SetBroken(response.error_message or "commit failed", tuple(map(_broken, response.broken)))
     return outcome
@@ -114,18 +116,21 @@ async def close_query(cluster: KafkaClient, *, query: str) -> int:
     A new driver calls this to find which batch to finish, even if the former driver is still alive. Open transactions
     of the query are aborted, and its running tasks cannot begin another transaction.
     """
-    while True:
-        response = await _request(cluster, CommitSetRequest(query=query, action=wire.CLOSE))
-        if not response.still_open or not response.aborted:
-            return response.last_batch_id
+    response = await _repeat_until_aborted(cluster, CommitSetRequest(query=query, action=wire.CLOSE))
+    return response.last_batch_id
 
 
 async def forget_query(cluster: KafkaClient, *, query: str) -> None:
     """Aborts a finished Spark query's open transactions; deletes the stored id of its last committed batch."""
+    await _repeat_until_aborted(cluster, CommitSetRequest(query=query, action=wire.FORGET))
+
+
+async def _repeat_until_aborted(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:
+    """Sends a request that aborts transactions until none of them is open; returns the last response."""
     while True:
-        response = await _request(cluster, CommitSetRequest(query=query, action=wire.FORGET))
+        response = await _request(cluster, request)
         if not response.still_open or not response.aborted:
-            return
+            return response
 
 
 async def _request(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:

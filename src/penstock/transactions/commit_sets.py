@@ -16,6 +16,7 @@ See docs/decisions/0013-commit-set.md.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
@@ -52,6 +53,9 @@ tasks)."""
 SET_BYTES_MAX: Final = 960 << 10
 """Maximum size, in bytes, of the records of one CommitSet (atomic commit of a Spark batch's transactions): they are
 one record batch, which may have up to 1 MiB."""
+ABORTED_MAX: Final = 250
+"""Maximum number of transactions that one CommitSet aborts: aborting more would hold up the event loop. The response
+counts the others in `still_open`, and clients send the request again."""
 
 
 def prepare_steps(
@@ -229,14 +233,15 @@ def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
 
 
 def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
-    """Aborts the ongoing transactions of the transactional ids `names` and fences their producers; stops when the
-    records of the draft would exceed SET_BYTES_MAX. Returns the number of aborted transactions."""
+    """Aborts ongoing transactions of the transactional ids `names` and fences their producers: at most ABORTED_MAX,
+    and as many as fit into SET_BYTES_MAX with the draft's records. Returns the number of aborted transactions."""
     count = 0
-    for name in names:
+    for name in islice(names, ABORTED_MAX):
         aborted = find(draft, name).fenced(NO_EPOCH, now_ms)
-        if draft.size_bytes + size_bytes_of(aborted.to_record()) > SET_BYTES_MAX:
+        record = aborted.to_record()
+        if draft.size_bytes + size_bytes_of(record) > SET_BYTES_MAX:
             break
-        draft.end(aborted, now_ms)
+        draft.end(aborted, now_ms, record)
         count += 1
     return count
 

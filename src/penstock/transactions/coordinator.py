@@ -45,7 +45,7 @@ from penstock.wire.state import kind_of, read_key
 EXPIRED_MAX: Final = 1000
 """Maximum number of transactional ids and closed Spark queries that one `wake` expires; later calls expire the
 rest."""
-WAKE_BYTES: Final = 256 << 10
+WAKE_BYTES: Final = 64 << 10
 """Size of records, in bytes, at which `wake` stops ending transactions and leaves the rest to its next call."""
 RETRY_MS: Final = 1000
 """Delay in milliseconds before the completion of a transaction is retried if it could not be persisted."""

@@ -37,9 +37,10 @@ class Draft:
         self._changed[transaction.transactional_id] = transaction
         self.add_record(transaction.to_record() if record is None else record)
 
-    def end(self, prepared: Transaction, now_ms: int) -> None:
-        """Adds a transaction in a Prepare state; also completes it if it has no partitions that need markers."""
-        self.put(prepared)
+    def end(self, prepared: Transaction, now_ms: int, record: StateRecord | None = None) -> None:
+        """Adds a transaction in a Prepare state; also completes it if it has no partitions that need markers.
+        `record`: the encoded Prepare state, if the caller has it already."""
+        self.put(prepared, record)
         if not prepared.partitions:
             self.put(prepared.completed(now_ms))
 

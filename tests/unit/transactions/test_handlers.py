@@ -1,6 +1,7 @@
 """The handlers of the transaction APIs, over real coordinators on real logs."""
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.handlers.commit_set import PREPARED_MIN
 from penstock.broker.registry import APIS, load_handlers
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.foundation.codes import ErrorCode
@@ -24,6 +26,7 @@ from penstock.foundation.time_slices import TimeSlices
 from penstock.records.batch import batches
 from penstock.replication.runtimes import StateRuntimes
 from penstock.transactions.commands import WriteMarkers
+from penstock.transactions.commit_sets import STEP_MASK
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, Transaction
@@ -31,7 +34,7 @@ from penstock.wire.codec import decode, encode_bytes
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction
-from penstock.wire.messages.commit_set import ABORT, COMMIT, CommitSetParticipant, CommitSetRequest
+from penstock.wire.messages.commit_set import ABORT, COMMIT, COMMITTED, CommitSetParticipant, CommitSetRequest
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
@@ -71,6 +74,7 @@ class Harness:
         self.broker = cast(
             Broker,
             SimpleNamespace(
+                clock=world.clock,
                 slices=TimeSlices(monotonic),
                 transactions=self.transactions,
                 groups=self.groups,
@@ -425,6 +429,26 @@ async def test_all_tasks_of_a_query_are_coordinated_in_one_place_and_committed_t
         assert again.machine_of("spark/a-query").queries.last_batch_of("a-query") == 0
         answer = await again.ask(ApiKey.COMMIT_SET, request)
         assert (answer.error_code, answer.outcome, answer.aborted) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("count", [PREPARED_MIN - 1, PREPARED_MIN])
+async def test_a_large_set_is_prepared_in_time_slices(tmp_path: Path, count: int) -> None:
+    async with harness_at(tmp_path) as harness:
+        slices = harness.broker.slices = TimeSlices(map(float, itertools.count()).__next__)  # each is over at once
+        names = [transactional_id("a-query", number, "0.0") for number in range(count)]
+        producers = {name: await harness.producer(name) for name in names}
+        for name, producer in producers.items():
+            assert await harness.add(name, producer, ORDERS) == {ORDERS: 0}
+        participants = [
+            CommitSetParticipant(transactional_id=name, producer_id=key.producer_id, producer_epoch=key.epoch)
+            for name, key in producers.items()
+        ]
+        before = slices.taken
+        request = CommitSetRequest(query="a-query", action=COMMIT, batch_id=0, participants=participants)
+        answer = await harness.ask(ApiKey.COMMIT_SET, request)
+        assert (answer.error_code, answer.outcome) == (ErrorCode.NONE, COMMITTED)
+        expected = 1 + 2 * (count // (STEP_MASK + 1)) if count >= PREPARED_MIN else 0
+        assert slices.taken - before == expected
 
 
 async def test_an_invalid_set_is_refused_with_a_message_as_is_one_without_a_coordinator(tmp_path: Path) -> None:
