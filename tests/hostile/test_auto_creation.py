@@ -10,6 +10,7 @@ from tests.clients.waiting import wait_until
 from .probe import Probe
 
 BOUND = 100
+CLIENTS = 20
 
 
 def _asking_for(names: list[str]) -> MetadataRequest:
@@ -31,11 +32,16 @@ def test_one_request_creates_a_bounded_number_of_topics(target: BrokerProcess, p
 
 
 def test_topics_are_not_created_for_a_client_that_is_gone(target: BrokerProcess, probe: Probe) -> None:
-    with probe.watch("auto-creation-for-clients-that-hang-up"):
-        for client in range(20):
+    """When the broker notices that a client is gone, at most one topic of its request is still being created."""
+    with probe.watch("auto-creation-for-clients-that-hang-up"), RawClient(target.address) as raw:
+        for client in range(CLIENTS):
             request = _asking_for([f"gone-{client}-{number}" for number in range(BOUND)])
-            with RawClient(target.address) as raw:
-                raw.socket.sendall(b"".join(request_frame(request, 9, 1, "gone")))
-        wait_until(lambda: target.metric("penstock_connections") <= 1, "the broker notices that they are gone")
-    with RawClient(target.address) as raw:
-        assert _topics(raw, "gone-") < 20 * BOUND
+            with RawClient(target.address) as gone:
+                gone.socket.sendall(b"".join(request_frame(request, 9, 1, "gone")))
+        # Two are left: this one, and the probe's.
+        wait_until(lambda: target.metric("penstock_connections") <= 2, "the broker notices that they are gone")
+        noticed = _topics(raw, "gone-")
+        for number in range(CLIENTS):  # topics of requests that go on would be created between these
+            assert raw.ask(_asking_for([f"later-{number}"]), 9).topics[0].error_code == ErrorCode.NONE
+        assert _topics(raw, "gone-") <= noticed + CLIENTS
+    assert noticed < CLIENTS * BOUND
