@@ -4,7 +4,9 @@ A duplicate batch is answered with the offsets of its first append; a batch that
 The state at any offset is the last snapshot before the offset plus the batch headers and markers since.
 """
 
+from collections.abc import Callable
 from heapq import nsmallest
+from itertools import islice
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import ProducerKey
@@ -16,6 +18,7 @@ from penstock.foundation.errors import (
     StorageError,
     TransactionCoordinatorFenced,
 )
+from penstock.foundation.steps import Steps
 from penstock.log.producer_state import BATCH, NO_OFFSET, NO_SEQUENCE, SEQUENCE_SPAN, WINDOW_BYTES, ProducerSnapshot
 from penstock.log.producer_state import Producer as Producer
 from penstock.log.producer_state import SentBatch as SentBatch
@@ -33,6 +36,10 @@ EVICTION_SCAN: Final = 2048
 EVICTION_SHIFT: Final = 4
 """An eviction removes one in 2^EVICTION_SHIFT of the scanned producers without open transactions: those idle
 longest."""
+EXPIRED_MAX: Final = 10_000
+"""Maximum number of producers that one call of `expire` removes; later calls remove the others."""
+SHIFTED_AT_ONCE: Final = 1000
+"""Number of producers after which `shift_clock` yields."""
 BUMPED: Final = 2
 """Lowest transaction version in which every transaction marker has a new producer epoch (KIP-890)."""
 
@@ -273,20 +280,26 @@ class Producers:
             if idle:
                 return
 
-    def shift_clock(self, by_ms: int, now_ms: int) -> None:
-        """Adjusts all last-seen times by `by_ms` after the wall clock was set, so that idle times stay the same.
-        Also shifts producers seen since the clock was set; at worst they expire later."""
-        for known, producer in self.by_id.items():
-            if by_ms > 0 or producer.last_seen_ms > now_ms:
+    def shift_clock(self, by_ms: int, now_ms: Callable[[], int]) -> Steps[None]:
+        """Adjusts all last-seen times by `by_ms` after the wall clock was set, so that idle times stay the same. A
+        generator that yields regularly. Also shifts producers seen since the clock was set; at worst they expire
+        later."""
+        for number, known in enumerate(list(self.by_id), 1):
+            producer = self.by_id.get(known)
+            if producer is not None and (by_ms > 0 or producer.last_seen_ms > now_ms()):
                 self.by_id[known] = producer._replace(last_seen_ms=producer.last_seen_ms + by_ms)
+            if number % SHIFTED_AT_ONCE == 0:
+                yield
 
     def expire(self, before_ms: int) -> int:
-        """Expires producers last seen before `before_ms` without an open transaction; returns their count."""
-        gone = [
+        """Expires producers last seen before `before_ms` without an open transaction, at most EXPIRED_MAX; returns
+        their count."""
+        idle = (
             known
             for known, producer in self.by_id.items()
             if producer.last_seen_ms < before_ms and producer.first_offset < 0
-        ]
+        )
+        gone = list(islice(idle, EXPIRED_MAX))
         for known in gone:
             del self.by_id[known]
         self.changes += len(gone)

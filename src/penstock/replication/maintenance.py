@@ -92,6 +92,8 @@ class Maintenance:
         """Runs due maintenance of all partitions (retention, compaction, checkpoints, fsync) in time slices."""
         steady_ms = self._clock.steady_ms()
         now_ms, set_by_ms = self._detect_clock_change(steady_ms)
+        if set_by_ms:
+            await self._shift_clocks(set_by_ms)
         intervals = self._intervals()
         if self._partitions.is_incomplete:
             self._partitions.retry()
@@ -99,8 +101,6 @@ class Maintenance:
         if do_retention:
             self._retention_at_ms = steady_ms + intervals.retention_ms
         async for partition in self._online():
-            if set_by_ms:
-                partition.log.producers.shift_clock(set_by_ms, now_ms)
             try:
                 self._maintain(partition, now_ms, do_retention, intervals)
             except StorageError as error:
@@ -108,6 +108,12 @@ class Maintenance:
         if steady_ms >= self._compaction_at_ms and self._compacting is None:
             self._compaction_at_ms = steady_ms + intervals.compaction_ms
             self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
+
+    async def _shift_clocks(self, by_ms: int) -> None:
+        """Adjusts the last-seen times of all producers after the wall clock was set, in time slices."""
+        async for partition in self._online():
+            for _ in partition.log.producers.shift_clock(by_ms, self._clock.now_ms):
+                await asyncio.sleep(0)
 
     async def _online(self) -> AsyncIterator[Partition]:
         """Yields all partitions whose logs are online; lets other tasks run after each time slice."""

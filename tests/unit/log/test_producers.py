@@ -18,8 +18,18 @@ from penstock.foundation.errors import (
     StorageError,
     TransactionCoordinatorFenced,
 )
+from penstock.foundation.steps import run_steps
 from penstock.log.producer_state import WINDOW
-from penstock.log.producers import EVICTION_SCAN, REFUSED_MAX, Producer, Producers, SentBatch, sequence_after
+from penstock.log.producers import (
+    EVICTION_SCAN,
+    EXPIRED_MAX,
+    REFUSED_MAX,
+    SHIFTED_AT_ONCE,
+    Producer,
+    Producers,
+    SentBatch,
+    sequence_after,
+)
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
@@ -419,6 +429,38 @@ def test_a_batch_is_a_sign_of_life() -> None:
     take(state, header(1), 1, now_ms=NOW_MS + 500)
     assert state.expire(NOW_MS + 500) == 0
     assert state.expire(NOW_MS + 501) == 1
+
+
+def test_many_producers_expire_in_several_calls() -> None:
+    """Expiring 100,000 at once held up the event loop for 50 ms."""
+    state = Producers(limit=3 * EXPIRED_MAX)
+    for producer_id in range(2 * EXPIRED_MAX + 1):
+        take(state, header(0, producer_id=producer_id), producer_id)
+    assert [state.expire(NOW_MS + 1) for _ in range(4)] == [EXPIRED_MAX, EXPIRED_MAX, 1, 0]
+
+
+@pytest.mark.parametrize(("by_ms", "expected_ms"), [(500, NOW_MS + 500), (-500, NOW_MS - 500)])
+def test_last_seen_times_are_shifted_in_steps(by_ms: int, expected_ms: int) -> None:
+    """After a step, producers may come, go and be seen again."""
+    count = 3 * SHIFTED_AT_ONCE
+    state = Producers(limit=2 * count)
+    for producer_id in range(count):
+        take(state, header(0, producer_id=producer_id), producer_id)
+    clock_ms = NOW_MS + by_ms
+    steps = state.shift_clock(by_ms, lambda: clock_ms)
+    for done in range(SHIFTED_AT_ONCE, count, SHIFTED_AT_ONCE):
+        next(steps)
+        assert sum(producer.last_seen_ms == expected_ms for producer in state.by_id.values()) == done
+    clock_ms += 100
+    seen_again, gone, new = count - 1, count - 2, count
+    take(state, header(1, producer_id=seen_again), count, now_ms=clock_ms)
+    del state.by_id[gone]
+    take(state, header(0, producer_id=new), count + 1, now_ms=clock_ms)
+    run_steps(steps)
+    assert gone not in state.by_id
+    assert min(state.by_id[known].last_seen_ms for known in (seen_again, new)) >= clock_ms, "not too early"
+    others = {producer.last_seen_ms for known, producer in state.by_id.items() if known < gone}
+    assert others == {expected_ms}
 
 
 def test_past_the_limit_the_least_recently_seen_one_is_forgotten() -> None:
