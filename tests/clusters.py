@@ -1,4 +1,4 @@
-"""Several broker processes on one real etcd."""
+"""Several broker processes on one real etcd, or ZooKeeper."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ import pytest
 from penstock.cluster import keys
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
-from tests.coordination.servers import EtcdEnsemble
+from tests.coordination.servers import KINDS, EtcdEnsemble
 
 SESSION_S = 60.0
 """Longer than any pause of a busy machine: no session expires unless a test ends it with `lose`."""
 
 
 class ClusterProcesses:
-    """An etcd and the brokers that share it; any of them can be stopped, killed and started again."""
+    """A store and the brokers that share it; any of them can be stopped, killed and started again."""
 
     def __init__(
         self,
@@ -25,21 +25,24 @@ class ClusterProcesses:
         settings: Mapping[str, object] | None = None,
         session_s: float = SESSION_S,
         has_racks: bool = False,
+        kind: str = EtcdEnsemble.kind,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`has_racks`: broker N is in rack-N."""
-        reason = EtcdEnsemble.why_not()
+        """`has_racks`: broker N is in rack-N. `kind`: of the store. `environment`: of the brokers."""
+        reason = KINDS[kind].why_not()
         if reason is not None:
             pytest.skip(reason)
         self._folder = folder
         self._settings = dict(settings or {})
         self._session_s = session_s
         self._has_racks = has_racks
-        where = folder / "etcd"
+        self._environment = environment
+        where = folder / "store"
         where.mkdir()
-        self._etcd = EtcdEnsemble(where)
+        self._ensemble = KINDS[kind](where)
         self.brokers: dict[int, BrokerProcess] = {}
         try:
-            self._etcd.start()
+            self._ensemble.start()
             for node_id in range(1, count + 1):
                 self.add(node_id)
             self._wait_acquainted()
@@ -58,7 +61,7 @@ class ClusterProcesses:
         folder = self._folder / f"broker-{node_id}"
         folder.mkdir()
         rack = {"broker.rack": f"rack-{node_id}"} if self._has_racks else {}
-        process = BrokerProcess(folder, self._settings | rack)
+        process = BrokerProcess(folder, self._settings | rack, environment=self._environment)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
         top = {"node_id": node_id, "store": self.store, "session_s": self._session_s}
@@ -68,16 +71,17 @@ class ClusterProcesses:
         return process
 
     def lose(self, *node_ids: int) -> None:
-        """Kills brokers, and ends their sessions at once instead of after `session_s`."""
+        """Kills brokers, and ends their sessions at once instead of after `session_s`. Only with etcd."""
+        assert isinstance(self._ensemble, EtcdEnsemble)
         for node_id in node_ids:
             self.brokers[node_id].kill()
         for node_id in node_ids:
-            self._etcd.revoke_lease_of(f"/penstock/{keys.BROKERS}/{node_id}")
+            self._ensemble.revoke_lease_of(f"/penstock/{keys.BROKERS}/{node_id}")
 
     @property
     def store(self) -> str:
-        """The address of the etcd that brokers share."""
-        return self._etcd.url("/penstock")
+        """The address of the store that brokers share."""
+        return self._ensemble.url("/penstock")
 
     @property
     def bootstrap(self) -> str:
@@ -101,4 +105,4 @@ class ClusterProcesses:
         for process in self.brokers.values():
             if process.is_running:
                 process.kill()
-        self._etcd.stop()
+        self._ensemble.stop()

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -254,4 +254,4 @@ class EtcdEnsemble(Ensemble):
             return {}
 
 
-KINDS: dict[str, Callable[..., Ensemble]] = {"zookeeper": ZookeeperEnsemble, "etcd": EtcdEnsemble}
+KINDS: dict[str, type[Ensemble]] = {"zookeeper": ZookeeperEnsemble, "etcd": EtcdEnsemble}
