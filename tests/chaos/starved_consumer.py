@@ -72,6 +72,28 @@ async def at_least_once_async(mq: AsyncConnection, wanted: Wanted) -> None:
     await mq.publish_many(wanted["target"], range(COUNT))
 
 
+def at_most_once(mq: Connection, wanted: Wanted) -> None:
+    look, seen = Striking(), []
+    with mq.subscribe(wanted["source"], group=wanted["group"], delivery="at-most-once") as loop:
+        for message in loop:
+            if message.json() == COUNT:
+                break
+            seen.append(message.json())
+            look(message.json())
+    mq.publish_many(wanted["target"], seen)
+
+
+async def at_most_once_async(mq: AsyncConnection, wanted: Wanted) -> None:
+    look, seen = Striking(), []
+    async with mq.subscribe(wanted["source"], group=wanted["group"], delivery="at-most-once") as loop:
+        async for message in loop:
+            if message.json() == COUNT:
+                break
+            seen.append(message.json())
+            look(message.json())
+    await mq.publish_many(wanted["target"], seen)
+
+
 class Seen:
     def __init__(self) -> None:
         self._numbers: set[int] = set()
@@ -91,6 +113,18 @@ def work(mq: Connection, wanted: Wanted) -> None:
             job.delete()
             break
     mq.publish_many(wanted["target"], range(COUNT))
+
+
+async def work_async(mq: AsyncConnection, wanted: Wanted) -> None:
+    look, seen = Striking(), set()
+    async with mq.queue(wanted["queue"]).work(visibility="2s", backoff=0) as jobs:
+        async for job in jobs:
+            look(job.json())
+            seen.add(job.json())
+            if seen == set(range(COUNT)):
+                await job.delete()
+                break
+    await mq.publish_many(wanted["target"], range(COUNT))
 
 
 async def run_async(loop: Callable[[AsyncConnection, Wanted], Any], wanted: Wanted) -> None:
