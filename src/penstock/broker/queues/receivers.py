@@ -96,17 +96,19 @@ class Receivers:
         return found
 
     async def _receive_from_peers(self, queue: Queue, receive_request: ReceiveRequest) -> list[Delivered]:
-        """Receives from other leaders, one after the other, until one has messages; without long polling."""
+        """Receives from other leaders, one after the other, until one has messages; without long polling. Raises an
+        error of any leader if none has messages: clients would take the queue for empty."""
         last_error: PenstockError | None = None
         for node in self.other_leaders(queue):
             reply = self.pending_reply(queue)
             self.peer_brokers.receive(node, queue, receive_request, wait_ms=0, ticket=0, then=reply)
             try:
-                messages, last_error = await reply, None
+                messages = await reply
             except PenstockError as error:
-                messages, last_error = [], error
-            if messages:
-                return messages
+                last_error = error
+            else:
+                if messages:
+                    return messages
         if last_error is not None:
             raise last_error
         return []

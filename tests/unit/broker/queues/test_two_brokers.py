@@ -4,11 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.broker.call import Call
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.registry import APIS
+from penstock.cluster import keys
 from penstock.cluster.administration import delete_topic
 from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, QueueSettings, Redrive
+from penstock.coordination.store import ABSENT, Put
 from penstock.queues.commands import AckType
 from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
 from penstock.wire.keys import ApiKey
@@ -121,6 +125,21 @@ async def test_deleting_a_queue_does_not_delete_a_newer_one_of_the_same_name(tmp
         await deleting
         assert two.service.queue("jobs") == jobs
         assert await two.receive(jobs) == [], "what is done in it stays done"
+
+
+async def test_a_queue_does_not_look_empty_while_one_of_its_leaders_cannot_be_reached(tmp_path: Path) -> None:
+    """Also if another leader, asked later, has no messages."""
+    async with two_brokers_at(tmp_path) as cluster:
+        queue = await cluster.create()
+        away = Put(keys.broker(3), keys.encode({"host": "h3", "port": 1}), ABSENT)
+        await cluster.metadata.change(lambda image: [] if 3 in image.brokers else [away])
+        await cluster.move(queue, 0, 3)
+        one, two = cluster.brokers[1], cluster.brokers[2]
+        assert one.service.receivers.other_leaders(queue) == [3, 2]
+        with pytest.raises(QueueUnavailable, match="broker 3 is not there"):
+            await one.receive(queue)
+        await two.send(queue, b"a")
+        assert values(await one.receive(queue)) == [b"a"]
 
 
 async def test_a_long_poll_gets_messages_of_another_broker(tmp_path: Path) -> None:
