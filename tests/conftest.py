@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,16 @@ from hypothesis import HealthCheck, settings
 # How long an example takes depends on what else the machine does, and says nothing about the code.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Called if pytest-xdist runs the tests; None leaves the choice to it."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.file_scheduler import FileScheduling
+
+    return FileScheduling(config, log)
 
 
 @pytest.fixture
