@@ -123,16 +123,25 @@ cdef class TableOwner:
                 raise_error(&self.table)
             validity = offsets = values = None
             if builder.is_nullable and builder.kind != KIND_NULL:
+                clear_rest(builder.validity, builder.length)
                 validity = block_of(builder.validity, (builder.length + 7) >> 3)
                 builder.validity = NULL
             if builder.offsets is not NULL:
                 offsets = block_of(builder.offsets, (builder.length + 1) * sizeof(int32_t))
                 builder.offsets = NULL
+            if builder.kind == KIND_BIT:
+                clear_rest(builder.values, builder.length)
             if builder.kind in (KIND_BIT, KIND_FIXED, KIND_BYTES):
                 values = block_of(builder.values, values_size(builder))
                 builder.values = NULL
             columns.append(FilledColumn(builder.length, validity, offsets, values))
         return columns
+
+
+cdef void clear_rest(uint8_t* bits, int64_t length) noexcept nogil:
+    """Clears the bits of the last byte that belong to no value: they may be of truncated values, or of other memory."""
+    if length & 7:
+        bits[length >> 3] &= (1 << (length & 7)) - 1
 
 
 cdef int64_t values_size(const Builder* builder) noexcept nogil:

@@ -34,7 +34,7 @@ def _columns(values: pa.Array, column: Column) -> Iterator[SourceColumn]:
 
 def _source(values: pa.Array, kind: Kind) -> SourceColumn:
     if kind == Kind.NULL:
-        return SourceColumn(0, len(values), None, None, None)
+        return SourceColumn(0, len(values), bytes(len(values) // 8 + 1), None, None)
     buffers = [None if buffer is None else memoryview(buffer) for buffer in values.buffers()[:3]]
     validity, offsets, data = buffers[0], None, None
     if kind == Kind.BYTES:
