@@ -113,7 +113,8 @@ def ask_avro(rounds: int, seconds: float) -> Table:
         title="Avro payloads and Arrow columns, on one core",
         columns=("", "million rows/s", "bar", "CPU per row", "fastavro", "ratio"),
         notes=[
-            f"{ROWS:,} records at a time, of {len(ORDER['fields'])} fields and {payloads.nbytes // ROWS} B; {loops} loops.",
+            f"{ROWS:,} records at a time, of {len(ORDER['fields'])} fields and {payloads.nbytes // ROWS} B.",
+            f"With {loops} loops.",
             "fastavro makes and takes Python dictionaries, which are not columns yet.",
         ],
     )

@@ -13,8 +13,8 @@ DAY_NS: Final = 86_400 * 10**9
 class Read(enum.IntEnum):
     """Instructions of a decoder. Each has a column, and numbers `a` and `b`. Also in `_avro_decode.pxi`.
 
-    An instruction that says so is followed by a body: instructions up to END, which it runs itself. It continues at
-    the instruction that follows them: `a` for lists, `b` for OPTION and DEFAULT.
+    A body is the instructions that follow, up to END, which the instruction before them runs; after it, LIST, MAP and
+    SKIP_LIST continue at `a`, DEFAULT at `b`.
     """
 
     END = 0
