@@ -10,6 +10,10 @@ class InvalidSchema(PenstockError):
     """A schema that cannot be parsed, or that its format does not allow. The message is shown to the client."""
 
 
+class NoColumnType(PenstockError):
+    """A schema, or a part of one, that no column type fits. The message names the part and the reason."""
+
+
 READER: Final = "\ue000reader\ue000"
 WRITER: Final = "\ue000writer\ue000"
 """Marks in the message of a Difference. They stand for the words `new` and `old`: whether the new schema reads or is

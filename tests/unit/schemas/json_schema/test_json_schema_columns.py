@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.schemas.formats.format import InvalidSchema
+from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.schemas.formats.json_schema import parse
 from penstock.schemas.formats.json_schema.columns import (
     COLUMNS_MAX,
@@ -13,7 +13,6 @@ from penstock.schemas.formats.json_schema.columns import (
     BasicType,
     Column,
     MapType,
-    NoColumnType,
     StructType,
     column_of,
 )

@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn
 
-from penstock.foundation.errors import PenstockError
+from penstock.schemas.formats.format import NoColumnType
 from penstock.schemas.formats.json_schema.documents import Json
 from penstock.schemas.formats.json_schema.schema import JsonSchema
 from penstock.schemas.formats.json_schema.schema_nodes import (
@@ -34,10 +34,6 @@ COLUMNS_MAX: Final = 10_000
 """Columns of a schema, with all nested ones, after references are replaced by what they refer to."""
 DEPTH_MAX: Final = 100
 """Schemas within one another, counted along references. Bounds the recursion here and in what reads the result."""
-
-
-class NoColumnType(PenstockError):
-    """A schema, or a part of one, that no column type fits. The message names the part and the reason."""
 
 
 class BasicType(Enum):

@@ -1,0 +1,1 @@
+"""Codecs between encoded messages and Arrow columns. Needs pyarrow, from `penstock[spark]`; brokers never import it."""
