@@ -1,1 +1,1 @@
-"""Codecs between encoded messages and Arrow columns. Needs pyarrow, from `penstock[spark]`; brokers never import it."""
+"""Codecs between encoded messages and Arrow columns. They need pyarrow; brokers never import them."""
