@@ -86,19 +86,22 @@ def _leaf(values: pa.Array, column: Column) -> pa.Array:
 
 def _is_narrower(kind: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of a type is one of another type."""
+    is_narrower = False
     if types.is_signed_integer(wanted):
-        return types.is_signed_integer(kind) and kind.bit_width < wanted.bit_width
-    if types.is_float64(wanted):
-        return types.is_float32(kind)
-    if types.is_string(wanted):
-        return types.is_large_string(kind) or types.is_string_view(kind)
-    if types.is_binary(wanted):
-        return types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or types.is_binary_view(kind)
-    if types.is_decimal128(wanted):
-        return types.is_decimal128(kind) and kind.scale == wanted.scale and kind.precision < wanted.precision
-    if types.is_timestamp(wanted):
-        return types.is_timestamp(kind) and (kind.tz is None) == (wanted.tz is None) and kind.unit != "ns"
-    return types.is_time(wanted) and types.is_time(kind)
+        is_narrower = types.is_signed_integer(kind) and kind.bit_width < wanted.bit_width
+    elif types.is_float64(wanted):
+        is_narrower = types.is_float32(kind)
+    elif types.is_string(wanted):
+        is_narrower = types.is_large_string(kind) or types.is_string_view(kind)
+    elif types.is_binary(wanted):
+        is_narrower = types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or types.is_binary_view(kind)
+    elif types.is_decimal128(wanted):
+        is_narrower = types.is_decimal128(kind) and kind.scale == wanted.scale and kind.precision < wanted.precision
+    elif types.is_timestamp(wanted):
+        is_narrower = types.is_timestamp(kind) and (kind.tz is None) == (wanted.tz is None) and kind.unit != "ns"
+    elif types.is_time(wanted):
+        is_narrower = types.is_time(kind)
+    return is_narrower
 
 
 def _wrong(values: pa.Array, column: Column) -> IncompatibleTypes:

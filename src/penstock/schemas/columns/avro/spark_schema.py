@@ -81,7 +81,8 @@ def _nullable(field: pa.Field, name: str, namespace: str) -> Any:
 
 def _decimal_bytes(precision: int) -> int:
     """Returns how many bytes numbers of so many digits need, with their sign."""
-    return ((10**precision - 1).bit_length() + 8) // 8
+    largest: int = 10**precision - 1
+    return (largest.bit_length() + 8) // 8
 
 
 def _checked(name: str) -> str:
