@@ -141,18 +141,18 @@ def _checked(offset: int) -> int:
 def _finished(builder: _Builder) -> FilledColumn:
     values = None
     if builder.kind == Kind.BIT:
-        values = _bits(builder.values)
+        values = pack_bits(builder.values)
     elif builder.kind in (Kind.FIXED, Kind.BYTES):
         values = bytes(builder.values)
     return FilledColumn(
         len(builder.valid),
-        _bits(builder.valid) if builder.is_nullable and builder.kind != Kind.NULL else None,
+        pack_bits(builder.valid) if builder.is_nullable and builder.kind != Kind.NULL else None,
         builder.offsets.tobytes() if builder.kind in (Kind.BYTES, Kind.LIST) else None,
         values,
     )
 
 
-def _bits(flags: bytearray) -> bytes:
+def pack_bits(flags: bytearray) -> bytes:
     """Packs a byte per value into a bit per value."""
     packed = bytearray((len(flags) + 7) // 8)
     for place, flag in enumerate(flags):

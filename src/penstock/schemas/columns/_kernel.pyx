@@ -11,6 +11,8 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from array import array
+
 from penstock.foundation.errors import MessageTooLarge
 from penstock.schemas.columns.layout import BadRow, FilledColumn
 
@@ -44,3 +46,4 @@ cdef class View:
 include "_builders.pxi"
 include "_numbers.pxi"
 include "_avro_decode.pxi"
+include "_avro_encode.pxi"

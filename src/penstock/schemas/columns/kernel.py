@@ -5,11 +5,12 @@ Both implementations behave the same and pass the same tests; tests choose one w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.records.layout import BinaryColumn
 from penstock.schemas.columns import _kernel_pure
-from penstock.schemas.columns.layout import BadRow, FilledColumn
+from penstock.schemas.columns.layout import BadRow, FilledColumn, SourceColumn
 
 if TYPE_CHECKING:
     from penstock.schemas.columns.avro.program import Program
@@ -33,6 +34,15 @@ class Kernel(Protocol):
         self, program: Program, payloads: BinaryColumn, count: int, header_bytes: int
     ) -> tuple[list[FilledColumn], dict[int, BadRow]]:
         """Decodes `count` payloads. Returns the columns of the program's layout, and what is wrong with bad rows."""
+
+    def encode_avro(
+        self, program: Program, columns: Sequence[SourceColumn], count: int, header: bytes
+    ) -> FilledColumn | BadRow:
+        """Encodes `count` rows of columns, one for each of the program's layout, as a column of bytes.
+
+        Each begins with `header`. Rows whose first column is null are null. Returns the first row that cannot be
+        encoded, if there is one; its `position` is the row.
+        """
 
 
 PURE: Final[Kernel] = _kernel_pure

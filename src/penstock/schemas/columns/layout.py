@@ -57,6 +57,17 @@ class FilledColumn(NamedTuple):
     values: Buffer | None
 
 
+class SourceColumn(NamedTuple):
+    """The buffers of a column that is encoded: value v of the column is at index `offset + v` of the buffers."""
+
+    offset: int
+    length: int
+    """Values of the column, without those before `offset`."""
+    validity: Buffer | None
+    offsets: Buffer | None
+    values: Buffer | None
+
+
 class BadRow(NamedTuple):
     """Why a payload cannot be decoded, or a row cannot be encoded."""
 

@@ -68,7 +68,8 @@ class Read(enum.IntEnum):
 
 
 class Write(enum.IntEnum):
-    """Instructions of an encoder, likewise. Also in `_avro_encode.pxi`."""
+    """Instructions of an encoder, likewise; all of one body have the same row, or the same item of a list. Also in
+    `_avro_encode.pxi`."""
 
     END = 0
     BOOLEAN = 1
@@ -82,22 +83,20 @@ class Write(enum.IntEnum):
     FIXED = 7
     """`a`: number of bytes."""
     ENUM = 8
-    """`a`: the first of `b` constants: the symbols, sorted by length and bytes. Their indexes are in `numbers`."""
+    """`a`: the first of `b` pairs of constants, sorted by length and bytes: a symbol, and its encoded index."""
     DECIMAL = 9
     """`a`: precision; `b`: number of bytes, or -1 if a length comes first."""
     LIST = 10
-    """A list or map. The body writes an item, or a key and a value."""
+    """A list or map. The body writes an item, or a key and a value. Continues at `a`."""
     REQUIRED = 11
     """Refuses null."""
-    OPTION = 12
-    """Writes the branch of null, `a`, and continues at `b`, if the value is null; else the other branch."""
-    BRANCH = 13
-    """Writes the branch `a`, and continues, if the value is not null; else goes on at `b`."""
-    CONSTANT = 14
-    """Writes the branch `a`, without a value."""
-    JUMP = 15
+    BRANCH = 12
+    """Continues at `b` if the value is null; else writes the index `a` of the branch, if it is not -1."""
+    INDEX = 13
+    """Writes the index `a` of a branch."""
+    JUMP = 14
     """Continues at `a`."""
-    FAIL = 16
+    FAIL = 15
     """Refuses the row: none of the members of a union has a value."""
 
 
@@ -123,6 +122,10 @@ class Reason(enum.IntEnum):
     TRAILING = 16
     UNREADABLE = 17
     HEADER = 18
+    NULL = 19
+    NO_SYMBOL = 20
+    SIZE = 21
+    NO_MEMBER = 22
 
 
 TEXTS: Final = {
@@ -143,4 +146,8 @@ TEXTS: Final = {
     Reason.DEPTH: f"more than {SKIP_DEPTH_MAX} records are nested in each other",
     Reason.TRAILING: "the payload continues after the value",
     Reason.HEADER: "the payload is shorter than its header",
+    Reason.NULL: "the value is null, which the schema does not allow",
+    Reason.NO_SYMBOL: "the text is not a symbol of the enum",
+    Reason.SIZE: "the value does not have the size of the fixed type",
+    Reason.NO_MEMBER: "all members of the union are null, which the schema does not allow",
 }
