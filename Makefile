@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo docs test test-others test-spark collected lint bench serve simulate chaos spark fuzz hostile compatibility clean
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
+$(STAMP): pyproject.toml setup.py constraints.txt $(foreach kernel,records schemas/columns,$(wildcard src/penstock/$(kernel)/*.pyx src/penstock/$(kernel)/*.pxi))
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
