@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from penstock.schemas.columns.codec import NoColumnType
+from penstock.schemas.columns.codec import IncompatibleTypes
 from penstock.schemas.columns.protobuf.plan import Kind
 
 _NUMBER: Final = "a number in a varint"
@@ -21,7 +21,7 @@ _LENGTH_DELIMITED: Final = (Kind.STRING, Kind.BYTES, Kind.MESSAGE)
 
 
 def check_same_fields(writer: Any, reader: Any) -> None:
-    """Raises NoColumnType if a field of both descriptors, or of messages in them, has types that do not agree.
+    """Raises IncompatibleTypes if a field of both descriptors, or of messages in them, has types that do not agree.
 
     Messages are compared by their fields; their names do not matter.
     """
@@ -39,7 +39,7 @@ def check_same_fields(writer: Any, reader: Any) -> None:
             field_path = f"{path}{field.name}"
             old_type, new_type = _describe(written), _describe(field)
             if old_type != new_type:
-                raise NoColumnType(f"Field {field_path!r} was written as {old_type}, and cannot be read as {new_type}")
+                raise IncompatibleTypes(f"Field {field_path!r} was written as {old_type}, and cannot be read as {new_type}")
             if Kind(field.type) is Kind.MESSAGE:
                 pending.append((written.message_type, field.message_type, f"{field_path}."))
 

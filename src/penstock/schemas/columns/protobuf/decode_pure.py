@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from penstock.foundation.errors import CorruptMessage
+from penstock.records.layout import BinaryColumn
+from penstock.schemas.columns._builders_pure import Table
+from penstock.schemas.columns.layout import Column, FilledColumn
+from penstock.schemas.columns.layout import Kind as ColumnKind
 from penstock.schemas.columns.protobuf.plan import (
-    INT32_KINDS,
     INT64_KINDS,
     MESSAGE_KINDS,
     WIRE,
@@ -23,39 +26,41 @@ from penstock.schemas.columns.protobuf.plan import (
     Wire,
 )
 from penstock.schemas.columns.protobuf.problems import Problem
+from penstock.schemas.columns.protobuf.program import Program
 from penstock.schemas.columns.protobuf.wire_pure import BadPayload, WireReader
 from penstock.schemas.formats.protobuf.message_indexes import read_message_indexes
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _Span = tuple[int, int]
-_ZERO: Final[dict[Kind, Any]] = {Kind.STRING: "", Kind.BYTES: b"", Kind.BOOL: False, Kind.FLOAT: 0.0, Kind.DOUBLE: 0.0}
+Bad = tuple[int, int, int, int]
+"""A payload that cannot be decoded: its row, a Problem, the position in the payload, and a field or -1."""
 _MICROS: Final = 1_000_000
 _INT64_MAX: Final = 2**63 - 1
 
-Bad = tuple[int, int, int, str]
-"""Row, problem, position in the payload, and path of the field."""
 
-
-def decode(
-    plan: MessagePlan, indexes: Sequence[int], payloads: pa.Array, header_bytes: int
-) -> tuple[pa.Array, list[Bad]]:
-    """Returns the column, and what is wrong with payloads that cannot be decoded."""
-    import pyarrow as pa
-
-    rows: list[tuple[Any, ...] | None] = []
+def decode_protobuf(
+    program: Program, payloads: BinaryColumn, count: int, header_bytes: int
+) -> tuple[list[FilledColumn], list[Bad]]:
+    """See `kernel.Kernel`."""
+    table = Table(program.layout)
     bad: list[Bad] = []
-    for row, payload in enumerate(payloads.to_pylist()):
+    for row, payload in enumerate(_payloads(payloads, count)):
         value = None
         if payload is not None:
             try:
-                at = _start(payload, header_bytes, indexes)
-                value = _message(plan, payload, [(at, len(payload))])
+                at = _start(payload, header_bytes, program.indexes)
+                value = _message(program.plan, payload, [(at, len(payload))])
             except BadPayload as error:
-                bad.append((row, error.problem, error.at, error.path))
-        rows.append(value)
-    return pa.array(rows, plan.type), bad
+                field = program.paths.index(error.path) if error.path else -1
+                bad.append((row, error.problem, error.at, field))
+        _put(table, program.layout.root, value)
+    return table.finish(), bad
+
+
+def _payloads(column: BinaryColumn, count: int) -> Iterator[bytes | None]:
+    offsets = memoryview(column.offsets).cast("i")
+    for row in range(column.offset, column.offset + count):
+        is_null = column.validity is not None and not column.validity[row >> 3] >> (row & 7) & 1
+        yield None if is_null else bytes(column.data[offsets[row] : offsets[row + 1]])
 
 
 def _start(payload: bytes, header_bytes: int, indexes: Sequence[int]) -> int:
@@ -69,6 +74,33 @@ def _start(payload: bytes, header_bytes: int, indexes: Sequence[int]) -> int:
     if found != tuple(indexes):
         raise BadPayload(Problem.MESSAGE, header_bytes)
     return at
+
+
+def _put(table: Table, column: Column, value: Any) -> None:
+    """Appends the value of a column and those of its fields or items."""
+    if value is None:
+        table.put_null(column.index)
+        return
+    match column.kind:
+        case ColumnKind.STRUCT:
+            for child, each in zip(column.children, value, strict=True):
+                _put(table, child, each)
+            table.put_struct(column.index)
+        case ColumnKind.LIST:
+            for item in value:
+                # The items of a map are pairs of the values of its two children.
+                pairs = zip(column.children, item, strict=True) if len(column.children) == 2 else ((column.children[0], item),)
+                for child, each in pairs:
+                    _put(table, child, each)
+            table.put_list(column.index)
+        case ColumnKind.BIT:
+            table.put_bit(column.index, value)
+        case ColumnKind.BYTES:
+            table.put_bytes(column.index, value.encode() if isinstance(value, str) else value)
+        case _ if isinstance(value, float):
+            table.put_raw(column.index, struct.pack("<f" if column.type.bit_width == 32 else "<d", value))
+        case _:
+            table.put_raw(column.index, value.to_bytes(column.type.bit_width // 8, "little", signed=True))
 
 
 def _message(plan: MessagePlan, data: bytes, parts: Iterable[_Span]) -> tuple[Any, ...]:
@@ -88,7 +120,10 @@ def _message(plan: MessagePlan, data: bytes, parts: Iterable[_Span]) -> tuple[An
                 if previous != number:
                     del found[previous]
                 in_one_ofs[field.one_of] = number
-    return tuple(_column(field, found.get(field.number), data, end) for field in plan.columns)
+    values = {
+        number: _column(field, found.get(number), data, end) for number, field in plan.by_number.items()
+    }
+    return tuple(values[field.number] for field in plan.columns)
 
 
 def _read_field(field: FieldPlan, wire: int, reader: WireReader, found: dict[int, list[Any]]) -> bool:
@@ -127,6 +162,8 @@ def _value(field: FieldPlan, reader: WireReader) -> Any:
         if kind in MESSAGE_KINDS:
             if kind is Kind.EMPTY:
                 WireReader(reader.data, start, end).skip_rest()
+            elif field.shape is not Shape.SINGULAR:
+                return _nested(field, reader.data, [(start, end)])
             return start, end
         value = reader.data[start:end]
         if kind is Kind.BYTES:
@@ -179,19 +216,18 @@ def _signed(raw: int, bits: int) -> int:
 
 def _column(field: FieldPlan, values: list[Any] | None, data: bytes, end: int) -> Any:
     """Returns the value of a column. `values`: what was found, `end`: the end of the message."""
-    match field.shape:
-        case Shape.MAP:
-            assert field.message is not None
-            return [_entry(field.message, data, part) for part in values or ()]
-        case Shape.REPEATED if field.kind in MESSAGE_KINDS:
-            return [_nested(field, data, [part]) for part in values or ()]
-        case Shape.REPEATED:
-            return values or []
-    if not values:
+    if field.shape is not Shape.SINGULAR:
+        return values or []
+    if values is None and not (field.is_in_map and field.kind in MESSAGE_KINDS):
         if field.is_required:
             raise BadPayload(Problem.REQUIRED, end, field.path)
         return field.default
-    return _nested(field, data, values) if field.kind in MESSAGE_KINDS else values[-1]
+    if field.kind is Kind.EMPTY:
+        return None
+    if field.kind not in MESSAGE_KINDS:
+        assert values is not None
+        return values[-1]
+    return _nested(field, data, values or [(end, end)])
 
 
 def _nested(field: FieldPlan, data: bytes, parts: list[_Span]) -> Any:
@@ -206,21 +242,3 @@ def _nested(field: FieldPlan, data: bytes, parts: list[_Span]) -> Any:
     if not -_INT64_MAX - 1 <= micros <= _INT64_MAX:
         raise BadPayload(Problem.TIME, parts[0][0], field.path)
     return micros
-
-
-def _entry(plan: MessagePlan, data: bytes, part: _Span) -> tuple[Any, Any]:
-    """Returns key and value of the entry of a map. What is missing has its default value."""
-    key, value = (
-        _missing(field, data, part[1]) if each is None else each
-        for field, each in zip(plan.columns, _message(plan, data, [part]), strict=True)
-    )
-    return key, value
-
-
-def _missing(field: FieldPlan, data: bytes, end: int) -> Any:
-    if field.kind in MESSAGE_KINDS:
-        return _nested(field, data, [(end, end)])
-    if field.enum is not None:
-        return next(iter(field.enum.names.values()))
-    assert field.kind in INT32_KINDS or field.kind in INT64_KINDS or field.kind in _ZERO
-    return _ZERO.get(field.kind, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from penstock.schemas.columns.codec import CannotEncode
+from penstock.schemas.columns.codec import IncompatibleTypes
 from penstock.schemas.columns.protobuf.plan import (
     INT32_KINDS,
     INT64_KINDS,
@@ -52,7 +52,7 @@ class EncodingPlan(NamedTuple):
 
 
 def encoding_plan(plan: MessagePlan, type: pa.DataType) -> EncodingPlan:
-    """Matches fields and columns by name. Raises CannotEncode if the column's type does not fit the message."""
+    """Matches fields and columns by name. Raises IncompatibleTypes if the column's type does not fit the message."""
     normal = _normal(type)
     return EncodingPlan(_message(plan, normal, ""), normal)
 
@@ -69,6 +69,8 @@ def _normal(type: pa.DataType) -> pa.DataType:
         return pa.list_(_normal(type.value_type))
     if is_a.is_int8(type) or is_a.is_int16(type) or is_a.is_date32(type):
         return pa.int32()
+    if is_a.is_timestamp(type) and type.unit == "us" and type.tz is not None:
+        return pa.timestamp("us", "UTC")
     if is_a.is_large_string(type):
         return pa.string()
     return pa.binary() if is_a.is_large_binary(type) or is_a.is_fixed_size_binary(type) else type
@@ -83,11 +85,11 @@ def _message(plan: MessagePlan, type: pa.DataType, path: str) -> tuple[FieldSour
     sources = []
     for column, each in enumerate(type):
         if each.name not in by_name:
-            raise CannotEncode(0, f"message {plan.name} does not have field {each.name!r}, which the column has")
+            raise IncompatibleTypes(f"Message {plan.name} does not have field {each.name!r}, which the column has")
         sources.append(_field(by_name.pop(each.name), column, each.type))
     for field in by_name.values():
         if field.is_required:
-            raise CannotEncode(0, f"the column does not have the required field {field.path!r}")
+            raise IncompatibleTypes(f"The column does not have the required field {field.path!r}")
     return tuple(sorted(sources, key=lambda each: each.field.number))
 
 
@@ -138,5 +140,5 @@ def _bounds(kind: Kind, type: pa.DataType) -> tuple[int, int] | None:
     return _INT_BOUNDS[kind in UNSIGNED_KINDS, bits]
 
 
-def _mismatch(path: str, expected: str, type: Any) -> CannotEncode:
-    return CannotEncode(0, f"field {path or 'of the column'!r} is a {expected}, but the column has type {type}")
+def _mismatch(path: str, expected: str, type: Any) -> IncompatibleTypes:
+    return IncompatibleTypes(f"Field {path or 'of the column'!r} is a {expected}, but the column has type {type}")

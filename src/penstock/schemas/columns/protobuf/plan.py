@@ -7,7 +7,7 @@ fields have no column; recursive messages have no column type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -81,6 +81,10 @@ WIRE: Final = {
     **dict.fromkeys((Kind.FLOAT, Kind.FIXED32, Kind.SFIXED32), Wire.FIXED32),
 }
 """The wire type of a value that is not packed."""
+_TIME_FIELDS: Final = [
+    ("seconds", 1, Kind.INT64, Shape.SINGULAR, False),
+    ("nanos", 2, Kind.INT32, Shape.SINGULAR, False),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,10 @@ class EnumPlan:
     """Whether other numbers are unknown fields (proto2). Otherwise they get names, as in Java."""
 
     def name_of(self, number: int) -> str:
-        return self.names.get(number) or f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"
+        return self.names.get(number) or self.name_of_unknown(number)
+
+    def name_of_unknown(self, number: int | str) -> str:
+        return f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +117,11 @@ class FieldPlan:
     one_of: int
     """Number of its oneof in the message, -1 without. Optional fields of proto3 have none."""
     default: int | float | str | bytes | None
-    """Default value that the schema gives."""
+    """The column's value if the field is missing: a default value that the schema gives; in a map, zero."""
     is_in_root: bool
     """Whether it is a field of the message itself, not of a nested one."""
+    is_in_map: bool
+    """Whether it is the key or the value of a map, which are never null."""
     enum: EnumPlan | None = None
     message: MessagePlan | None = None
     """Plan of a message, of the entries of a map, or of seconds and nanoseconds."""
@@ -161,10 +170,11 @@ class MessagePlan:
     name: str
     fields: tuple[FieldPlan, ...]
     """In the order of the schema."""
-    by_number: Mapping[int, FieldPlan] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_number", {each.number: each for each in self.fields})
+    @cached_property
+    def by_number(self) -> Mapping[int, FieldPlan]:
+        """In the order of the numbers."""
+        return {each.number: each for each in sorted(self.fields, key=lambda each: each.number)}
 
     @cached_property
     def columns(self) -> tuple[FieldPlan, ...]:
@@ -216,6 +226,7 @@ class _Planner:
         elif kind is Kind.ENUM:
             enum = _enum_plan(descriptor)
         one_of = descriptor.containing_oneof
+        is_in_map = descriptor.containing_type.GetOptions().map_entry
         return FieldPlan(
             name=descriptor.name,
             path=path,
@@ -226,8 +237,9 @@ class _Planner:
             has_presence=descriptor.has_presence,
             is_packed=descriptor.is_packed,
             one_of=-1 if one_of is None or _is_optional(one_of) else one_of.index,
-            default=_default(descriptor, kind, enum),
+            default=_default(descriptor, kind, enum, is_in_map=is_in_map),
             is_in_root=len(parents) == 1,
+            is_in_map=is_in_map,
             enum=enum,
             message=message,
         )
@@ -255,8 +267,8 @@ def _is_optional(one_of: Any) -> bool:
 def _kind_of_message(descriptor: Any, plan: MessagePlan) -> Kind:
     """Spark knows messages of time by the names of the message and of its fields, in any package."""
     if descriptor.name in ("Timestamp", "Duration"):
-        parts = [(each.name, each.kind, each.shape, each.is_required) for each in plan.fields]
-        if parts == [("seconds", Kind.INT64, Shape.SINGULAR, False), ("nanos", Kind.INT32, Shape.SINGULAR, False)]:
+        parts = [(each.name, each.number, each.kind, each.shape, each.is_required) for each in plan.fields]
+        if parts == _TIME_FIELDS:
             return Kind.TIMESTAMP if descriptor.name == "Timestamp" else Kind.DURATION
     return Kind.MESSAGE if plan.columns else Kind.EMPTY
 
@@ -269,10 +281,12 @@ def _enum_plan(descriptor: Any) -> EnumPlan:
     return EnumPlan(enum.name, names, {value.name: value.number for value in enum.values}, enum.is_closed)
 
 
-def _default(descriptor: Any, kind: Kind, enum: EnumPlan | None) -> int | float | str | bytes | None:
-    if not descriptor.has_default_value or descriptor.is_repeated:
+def _default(
+    descriptor: Any, kind: Kind, enum: EnumPlan | None, *, is_in_map: bool
+) -> int | float | str | bytes | None:
+    if kind in MESSAGE_KINDS or descriptor.is_repeated or not (is_in_map or descriptor.has_default_value):
         return None
-    value: int | float | str | bytes = descriptor.default_value
+    value: int | float | str | bytes = descriptor.default_value  # without one in the schema: zero
     if enum is not None:
         assert isinstance(value, int)
         return enum.name_of(value)
