@@ -217,12 +217,26 @@ def int_column(column: pa.Array) -> IntColumn:
     )
 
 
+def binary_column(column: pa.Array) -> BinaryColumn:
+    """Wraps the buffers of an array of binary or string values. Copies no data, if the type is binary or string."""
+    import pyarrow as pa
+
+    column = column.cast(pa.binary())
+    validity, offsets, data = column.buffers()
+    return BinaryColumn(
+        offsets=_view(offsets),
+        data=_view(data),
+        validity=None if validity is None else memoryview(validity),
+        offset=column.offset,
+    )
+
+
 def _columns(rows: pa.RecordBatch, times: pa.Array | None, timestamp_ms: int) -> RowColumns:
     headers = _column(rows, "headers")
     key = _column(rows, "key")
     return RowColumns(
-        key=None if key is None else _binary_column(key),
-        value=_binary_column(rows.column("value")),
+        key=None if key is None else binary_column(key),
+        value=binary_column(rows.column("value")),
         timestamps=None if times is None else _view(times.buffers()[1])[8 * times.offset :],
         timestamp_ms=timestamp_ms,
         headers=None if headers is None else _headers_column(headers),
@@ -248,19 +262,6 @@ def _times(rows: pa.RecordBatch, timestamp_ms: int) -> pa.Array | None:
     return pc.fill_null(column.cast(pa.int64()), timestamp_ms)
 
 
-def _binary_column(column: pa.Array) -> BinaryColumn:
-    import pyarrow as pa
-
-    column = column.cast(pa.binary())
-    validity, offsets, data = column.buffers()
-    return BinaryColumn(
-        offsets=_view(offsets),
-        data=_view(data),
-        validity=None if validity is None else memoryview(validity),
-        offset=column.offset,
-    )
-
-
 def _headers_column(column: pa.Array) -> HeadersColumn:
     import pyarrow as pa
 
@@ -272,8 +273,8 @@ def _headers_column(column: pa.Array) -> HeadersColumn:
         offsets=_view(offsets),
         validity=None if validity is None else memoryview(validity),
         offset=column.offset,
-        names=_binary_column(names),
-        values=_binary_column(values),
+        names=binary_column(names),
+        values=binary_column(values),
     )
 
 

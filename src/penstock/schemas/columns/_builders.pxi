@@ -113,7 +113,7 @@ cdef class TableOwner:
             free(self.table.builders)
 
     cdef list finish(self):
-        """Returns (length, validity, offsets, values) of each column: what `layout.to_arrow` takes. Call it once."""
+        """Returns the columns, as `Layout.to_arrow` takes them. Call it once."""
         cdef list columns = []
         cdef int32_t index
         cdef Builder* builder
@@ -131,7 +131,7 @@ cdef class TableOwner:
             if builder.kind in (KIND_BIT, KIND_FIXED, KIND_BYTES):
                 values = block_of(builder.values, values_size(builder))
                 builder.values = NULL
-            columns.append((builder.length, validity, offsets, values))
+            columns.append(FilledColumn(builder.length, validity, offsets, values))
         return columns
 
 

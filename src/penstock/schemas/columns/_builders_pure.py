@@ -1,4 +1,4 @@
-"""Columns that grow value by value and become Arrow buffers, in pure Python: see `_builders.pxi`, which is the same."""
+"""Columns that grow value by value and become Arrow buffers, in pure Python: the twin of `_builders.pxi`."""
 
 import struct
 from array import array
@@ -115,6 +115,12 @@ class Table:
     def length(self, index: int) -> int:
         """Returns how many values a column has."""
         return len(self._builders[index].valid)
+
+    def texts(self, index: int, first: int) -> list[bytes]:
+        """Returns the values of a column of bytes from `first` on."""
+        builder = self._builders[index]
+        offsets = builder.offsets
+        return [bytes(builder.values[offsets[at] : offsets[at + 1]]) for at in range(first, len(offsets) - 1)]
 
     def finish(self) -> list[FilledColumn]:
         """Returns the buffers of all columns."""

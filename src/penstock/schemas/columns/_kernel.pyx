@@ -12,6 +12,7 @@ from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import MessageTooLarge
+from penstock.schemas.columns.layout import BadRow, FilledColumn
 
 REVISION = 1  # see kernel.py
 
@@ -41,3 +42,5 @@ cdef class View:
 
 
 include "_builders.pxi"
+include "_numbers.pxi"
+include "_avro_decode.pxi"

@@ -11,7 +11,11 @@ from penstock.schemas.formats.format import NoColumnType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CannotEncode", "Decoded", "NoColumnType", "ValueDecoder", "ValueEncoder"]
+__all__ = ["CannotEncode", "Decoded", "IncompatibleTypes", "NoColumnType", "ValueDecoder", "ValueEncoder"]
+
+
+class IncompatibleTypes(PenstockError):
+    """A reader schema that cannot read what the writer schema describes, or a column that a schema cannot hold."""
 
 
 class CannotEncode(PenstockError):

@@ -5,12 +5,18 @@ from __future__ import annotations
 import enum
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
 from penstock.records.layout import Buffer
+
+COLUMNS_MAX: Final = 10_000
+"""Columns of a schema, with all nested ones."""
+DEPTH_MAX: Final = 100
+"""Columns within one another. Bounds the recursion of everything that walks a type."""
 
 NOT_THERE: Final = -1
 """Stands for a child or sibling that a column does not have."""
@@ -27,7 +33,8 @@ class Kind(enum.IntEnum):
     STRUCT = 5
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Column:
     """A column of a layout."""
 
     index: int
@@ -48,6 +55,17 @@ class FilledColumn(NamedTuple):
     validity: Buffer | None
     offsets: Buffer | None
     values: Buffer | None
+
+
+class BadRow(NamedTuple):
+    """Why a payload cannot be decoded, or a row cannot be encoded."""
+
+    reason: int
+    """A Reason of the format."""
+    position: int
+    """Where in the payload the value begins that is wrong."""
+    step: int
+    """The instruction that found out."""
 
 
 class Layout:
@@ -81,8 +99,8 @@ class Layout:
         words = array("i", [column.kind, width, column.is_nullable, child, sibling])
         self.words[5 * column.index : 5 * column.index + 5] = words
         following = [child.index for child in column.children[1:]] + [NOT_THERE]
-        for child, sibling in zip(column.children, following, strict=False):
-            self._describe(child, sibling)
+        for part, sibling_of_part in zip(column.children, following, strict=False):
+            self._describe(part, sibling_of_part)
 
 
 def _child_fields(kind: pa.DataType) -> list[pa.Field]:
