@@ -44,3 +44,5 @@ cdef class View:
 include "_builders.pxi"
 include "_numbers.pxi"
 include "_avro_decode.pxi"
+include "_protobuf_decode.pxi"
+include "_protobuf_encode.pxi"

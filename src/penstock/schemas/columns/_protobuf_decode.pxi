@@ -1,4 +1,4 @@
-# PbPart of _kernel.pyx: decodes Protobuf payloads, as protobuf/decode_pure.py does, with the tables of protobuf/program.py.
+# PbPart of _kernel.pyx: decodes Protobuf payloads, as _protobuf_decode_pure.py does, with the tables of protobuf/program.py.
 #
 # A message is read in two steps. `scan` reads its fields: of a singular field, a PbSlot keeps the last value, or the parts
 # of a message, which are merged; elements of repeated fields go to their columns at once. Then `emit` gives each column
@@ -639,7 +639,7 @@ def decode_protobuf(program, payloads, Py_ssize_t count, Py_ssize_t header_bytes
     cdef Table* table = &owner.table
     cdef PbRun run
     cdef Py_ssize_t row = 0
-    cdef list bad = []
+    cdef dict bad = {}
     memset(&run, 0, sizeof(PbRun))
     run.fields = <const PbField*>fields.start
     run.messages = <const PbMessage*>messages.start
@@ -665,7 +665,7 @@ def decode_protobuf(program, payloads, Py_ssize_t count, Py_ssize_t header_bytes
                     truncate(table, 0, row)
                     put_null(table, 0)
                     with gil:
-                        bad.append((row, run.problem, run.problem_at - start, run.problem_field))
+                        bad[row] = BadRow(run.problem, run.problem_at - start, run.problem_field)
                 row += 1
         raise_error(table)
     finally:

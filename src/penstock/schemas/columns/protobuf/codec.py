@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.records.arrow import binary_column
 from penstock.schemas.columns import kernel
-from penstock.schemas.columns.codec import Decoded, IncompatibleTypes
-from penstock.schemas.columns.layout import Layout
+from penstock.schemas.columns._protobuf_encode_pure import reason
+from penstock.schemas.columns.codec import CannotEncode, Decoded, IncompatibleTypes
+from penstock.schemas.columns.layout import NOT_THERE, BadRow, Layout
 from penstock.schemas.columns.protobuf.compatibility import check_same_fields
 from penstock.schemas.columns.protobuf.descriptors import message_descriptor
-from penstock.schemas.columns.protobuf.encode_pure import encode
 from penstock.schemas.columns.protobuf.encoding_plan import encoding_plan
+from penstock.schemas.columns.protobuf.encoding_program import EncodingProgram
 from penstock.schemas.columns.protobuf.plan import MessagePlan, message_plan
-from penstock.schemas.columns.protobuf.problems import Problem, describe
+from penstock.schemas.columns.protobuf.problems import describe
 from penstock.schemas.columns.protobuf.program import Program
 from penstock.schemas.formats.protobuf.message_indexes import messages_by_name, write_message_indexes
 
@@ -24,33 +25,48 @@ if TYPE_CHECKING:
 
 
 class ProtobufDecoder:
-    """Decodes payloads that contain one message."""
+    """Decodes payloads that contain one message. See `codec.ValueDecoder`."""
 
     def __init__(self, plan: MessagePlan, indexes: tuple[int, ...]) -> None:
+        self._program = Program(plan, Layout(plan.type), indexes)
         self.type: Final = plan.type
-        self._layout = Layout(plan.type)
-        self._program = Program(plan, self._layout, indexes)
 
     def decode(self, payloads: pa.BinaryArray, header_bytes: int) -> Decoded:
-        filled, bad = kernel.active.decode_protobuf(
-            self._program, binary_column(payloads), len(payloads), header_bytes
-        )
-        paths = self._program.paths
-        reasons = {row: describe(problem, paths[field] if field >= 0 else "", at) for row, problem, at, field in bad}
-        return Decoded(self._layout.to_arrow(filled), reasons)
+        """Decodes each payload after its first `header_bytes` bytes, which message indexes follow."""
+        rows = binary_column(payloads)
+        filled, bad = kernel.active.decode_protobuf(self._program, rows, len(payloads), header_bytes)
+        values = self._program.layout.to_arrow(filled)
+        return Decoded(values, {row: self._reason(problem) for row, problem in bad.items()})
+
+    def _reason(self, problem: BadRow) -> str:
+        path = self._program.paths[problem.step] if problem.step != NOT_THERE else ""
+        return describe(problem.reason, path, problem.position)
 
 
 class ProtobufEncoder:
-    """Encodes the elements of a column of structs as messages. Fields are found by name; those that the column lacks
-    are not set. Integers may be wider than the field's, in both directions."""
+    """Encodes the elements of a column of structs as messages. See `codec.ValueEncoder`.
+
+    Fields are found by name; those that the column does not have are not set.
+    """
 
     def __init__(self, plan: MessagePlan, indexes: bytes) -> None:
         self._plan = plan
         self._indexes = indexes
+        self._programs: dict[pa.DataType, EncodingProgram] = {}
 
     def encode(self, values: pa.Array, header: bytes) -> pa.BinaryArray:
-        plan = encoding_plan(self._plan, values.type)
-        return encode(plan, values.cast(plan.type), header + self._indexes)
+        """Returns one payload per element: `header`, message indexes and the message.
+
+        Raises IncompatibleTypes if the column's type does not fit the message, CannotEncode if a value does not.
+        """
+        program = self._programs.get(values.type)
+        if program is None:
+            program = self._programs[values.type] = EncodingProgram(encoding_plan(self._plan, values.type))
+        values = values.cast(program.plan.type)
+        filled, bad_row = kernel.active.encode_protobuf(program, values, header + self._indexes)
+        if bad_row != NOT_THERE:
+            raise CannotEncode(bad_row, reason(program.plan, values.slice(bad_row, 1)))
+        return program.layout.to_arrow(filled)
 
 
 def protobuf_type(schema: ProtobufSchema, message: str | None) -> pa.DataType:

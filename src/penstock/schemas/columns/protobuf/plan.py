@@ -13,17 +13,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.schemas.columns.codec import NoColumnType
+from penstock.schemas.columns.layout import COLUMNS_MAX, DEPTH_MAX
 from penstock.schemas.columns.protobuf.descriptors import message_descriptor, name_of_message
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.schemas.formats.protobuf.schema import ProtobufSchema
-
-COLUMNS_MAX: Final = 10_000
-"""Fields of a message with those of all nested messages."""
-DEPTH_MAX: Final = 100
-"""Messages within one another, as Protobuf's libraries limit them."""
 
 
 class Kind(IntEnum):

@@ -2,7 +2,8 @@
 
 from typing import Final, NoReturn
 
-from penstock.schemas.columns.protobuf.plan import DEPTH_MAX, Wire
+from penstock.schemas.columns.layout import DEPTH_MAX
+from penstock.schemas.columns.protobuf.plan import Wire
 from penstock.schemas.columns.protobuf.problems import Problem
 
 _VARINT_BYTES_MAX: Final = 10

@@ -1,16 +1,19 @@
-"""Encodes columns as Protobuf payloads in pure Python: the counterpart of the compiled encoder."""
+"""Encodes columns as Protobuf payloads in pure Python: the twin of `_protobuf_encode.pxi`."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.schemas.columns.codec import CannotEncode
+from penstock.schemas.columns._builders_pure import Table
+from penstock.schemas.columns.layout import NOT_THERE, FilledColumn
 from penstock.schemas.columns.protobuf.encoding_plan import EncodingPlan, FieldSource
 from penstock.schemas.columns.protobuf.plan import WIRE, Kind, Shape, Wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.schemas.columns.protobuf.encoding_program import EncodingProgram
 
 _MICROS: Final = 1_000_000
 
@@ -19,17 +22,28 @@ class _Unfit(Exception):
     """A value that does not fit its field."""
 
 
-def encode(plan: EncodingPlan, values: pa.Array, header: bytes) -> pa.Array:
-    """Returns a payload for each row of a column that has the plan's type. Raises CannotEncode."""
-    import pyarrow as pa
-
-    payloads: list[bytes | None] = []
+def encode_protobuf(program: EncodingProgram, values: pa.Array, header: bytes) -> tuple[list[FilledColumn], int]:
+    """See `kernel.Kernel`."""
+    table = Table(program.layout)
     for row, value in enumerate(_rows(values)):
+        if value is None:
+            table.put_null(0)
+            continue
         try:
-            payloads.append(None if value is None else header + _message(plan.fields, value))
-        except _Unfit as error:
-            raise CannotEncode(row, str(error)) from None
-    return pa.array(payloads, pa.binary())
+            table.put_bytes(0, header + _message(program.plan.fields, value))
+        except _Unfit:
+            return [], row
+    return table.finish(), NOT_THERE
+
+
+def reason(plan: EncodingPlan, values: pa.Array) -> str:
+    """Returns why the only row of a column cannot be encoded."""
+    [value] = _rows(values)
+    try:
+        _message(plan.fields, value)
+    except _Unfit as error:
+        return str(error)
+    raise AssertionError("the row can be encoded")
 
 
 def _rows(values: pa.Array) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Decodes Protobuf payloads into columns in pure Python: the counterpart of the compiled decoder.
+"""Decodes Protobuf payloads into columns in pure Python: the twin of `_protobuf_decode.pxi`.
 
 A message is read in two steps. First its values are collected by field: the last one of a singular field, all of a
 repeated field, and all parts of a message, which are merged. Then each column gets its value.
@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.foundation.errors import CorruptMessage
 from penstock.records.layout import BinaryColumn
 from penstock.schemas.columns._builders_pure import Table
-from penstock.schemas.columns.layout import Column, FilledColumn
+from penstock.schemas.columns.layout import NOT_THERE, BadRow, Column, FilledColumn
 from penstock.schemas.columns.layout import Kind as ColumnKind
 from penstock.schemas.columns.protobuf.plan import (
     INT64_KINDS,
@@ -27,22 +27,20 @@ from penstock.schemas.columns.protobuf.plan import (
 )
 from penstock.schemas.columns.protobuf.problems import Problem
 from penstock.schemas.columns.protobuf.program import Program
-from penstock.schemas.columns.protobuf.wire_pure import BadPayload, WireReader
+from penstock.schemas.columns.protobuf.wire import BadPayload, WireReader
 from penstock.schemas.formats.protobuf.message_indexes import read_message_indexes
 
 _Span = tuple[int, int]
-Bad = tuple[int, int, int, int]
-"""A payload that cannot be decoded: its row, a Problem, the position in the payload, and a field or -1."""
 _MICROS: Final = 1_000_000
 _INT64_MAX: Final = 2**63 - 1
 
 
 def decode_protobuf(
     program: Program, payloads: BinaryColumn, count: int, header_bytes: int
-) -> tuple[list[FilledColumn], list[Bad]]:
+) -> tuple[list[FilledColumn], dict[int, BadRow]]:
     """See `kernel.Kernel`."""
     table = Table(program.layout)
-    bad: list[Bad] = []
+    bad: dict[int, BadRow] = {}
     for row, payload in enumerate(_payloads(payloads, count)):
         value = None
         if payload is not None:
@@ -50,8 +48,8 @@ def decode_protobuf(
                 at = _start(payload, header_bytes, program.indexes)
                 value = _message(program.plan, payload, [(at, len(payload))])
             except BadPayload as error:
-                field = program.paths.index(error.path) if error.path else -1
-                bad.append((row, error.problem, error.at, field))
+                field = program.paths.index(error.path) if error.path else NOT_THERE
+                bad[row] = BadRow(error.problem, error.at, field)
         _put(table, program.layout.root, value)
     return table.finish(), bad
 
