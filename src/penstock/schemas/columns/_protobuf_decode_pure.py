@@ -87,7 +87,11 @@ def _put(table: Table, column: Column, value: Any) -> None:
         case ColumnKind.LIST:
             for item in value:
                 # The items of a map are pairs of the values of its two children.
-                pairs = zip(column.children, item, strict=True) if len(column.children) == 2 else ((column.children[0], item),)
+                pairs = (
+                    zip(column.children, item, strict=True)
+                    if len(column.children) == 2
+                    else ((column.children[0], item),)
+                )
                 for child, each in pairs:
                     _put(table, child, each)
             table.put_list(column.index)
@@ -118,9 +122,7 @@ def _message(plan: MessagePlan, data: bytes, parts: Iterable[_Span]) -> tuple[An
                 if previous != number:
                     del found[previous]
                 in_one_ofs[field.one_of] = number
-    values = {
-        number: _column(field, found.get(number), data, end) for number, field in plan.by_number.items()
-    }
+    values = {number: _column(field, found.get(number), data, end) for number, field in plan.by_number.items()}
     return tuple(values[field.number] for field in plan.columns)
 
 

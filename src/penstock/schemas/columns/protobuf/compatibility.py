@@ -39,7 +39,9 @@ def check_same_fields(writer: Any, reader: Any) -> None:
             field_path = f"{path}{field.name}"
             old_type, new_type = _describe(written), _describe(field)
             if old_type != new_type:
-                raise IncompatibleTypes(f"Field {field_path!r} was written as {old_type}, and cannot be read as {new_type}")
+                raise IncompatibleTypes(
+                    f"Field {field_path!r} was written as {old_type}, and cannot be read as {new_type}"
+                )
             if Kind(field.type) is Kind.MESSAGE:
                 pending.append((written.message_type, field.message_type, f"{field_path}."))
 

@@ -100,7 +100,9 @@ def _field(field: FieldPlan, column: int, type: pa.DataType) -> FieldSource:
         if not pa.types.is_map(type):
             raise _mismatch(field.path, "map", type)
         assert field.message is not None
-        entries = (_field(each, at, (type.key_type, type.item_type)[at]) for at, each in enumerate(field.message.fields))
+        entries = (
+            _field(each, at, (type.key_type, type.item_type)[at]) for at, each in enumerate(field.message.fields)
+        )
         return FieldSource(field, column, Kind.MESSAGE, type, None, tuple(entries))
     if field.shape is Shape.REPEATED:
         if not pa.types.is_list(type):
