@@ -1,6 +1,5 @@
-"""A Spark Connect server in a process of its own, and programs that are its clients."""
+"""A Spark Connect server in a process of its own."""
 
-import json
 import os
 import re
 import signal
@@ -8,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyspark
 
@@ -17,7 +15,6 @@ from tests.clients.waiting import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_S = 300.0
-PROGRAM_S = 800.0
 _READY = re.compile(r"Spark Connect server started at: \S+:(\d+)")
 _SETTINGS: Mapping[str, str] = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -80,29 +77,3 @@ class ConnectServer:
     def __exit__(self, *args: object) -> None:
         if self._process.poll() is None:
             self.kill()
-
-
-def start_program(name: str, **arguments: Any) -> subprocess.Popen[str]:
-    """Starts a function of connect_programs.py as a process: one process has only one kind of Spark session."""
-    command = [sys.executable, str(Path(__file__).with_name("connect_programs.py")), name, json.dumps(arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def run_program(name: str, **arguments: Any) -> Any:
-    """Runs a function of connect_programs.py and returns its result."""
-    process = start_program(name, **arguments)
-    try:
-        out, err = process.communicate(timeout=PROGRAM_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        raise
-    assert process.returncode == 0, err
-    return json.loads(out.splitlines()[-1])
-
-
-def failure_of(name: str, **arguments: Any) -> str:
-    """Runs a function of connect_programs.py that must raise a PenstockError, and returns its message."""
-    found = run_program("failing", program=name, arguments=arguments)
-    assert isinstance(found, str)
-    return found

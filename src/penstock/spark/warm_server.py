@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.foundation.private_folder import private_folder
-from penstock.spark.connect import PORT_DEFAULT, check_server, without_token
+from penstock.spark.connect import PORT_DEFAULT, check_server
 from penstock.spark.errors import SparkFailed, SparkMissing
 from penstock.spark.java import provide_java
 from penstock.spark.sessions import log4j2_option, settings
@@ -62,8 +62,9 @@ def find() -> WarmServer | None:
 
 def with_token(remote: str) -> str:
     """Returns the address of a Spark Connect server, with the token if it is the server that `start` has started."""
-    found = find() if without_token(remote) == remote.rstrip("/") else None
-    if found is None or remote.rstrip("/") not in (found.address, f"sc://localhost:{found.port}"):
+    address = remote.rstrip("/")
+    found = None if ";" in remote else find()
+    if found is None or address not in (found.address, f"sc://localhost:{found.port}"):
         return remote
     return f"sc://localhost:{found.port}/;token={found.token}"
 
