@@ -56,11 +56,11 @@ simulate: $(STAMP)
 	EXAMPLES=3 $(BIN)/pytest -m 'not slow' tests/unit
 
 chaos: $(STAMP)
-	$(BIN)/pytest -m slow tests/chaos tests/coordination tests/sqs tests/clients tests/cli --ignore tests/cli/test_pipeline.py
+	$(BIN)/pytest -m slow tests/chaos tests/coordination tests/sqs tests/clients tests/cli --ignore tests/cli/test_pipeline.py --ignore tests/cli/test_pipeline_server.py
 
 # Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
 spark: $(STAMP)
-	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py tests/pages
+	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py tests/cli/test_pipeline_server.py tests/pages
 
 # Other people's releases of what we depend on, and real applications in other languages. What is not installed is skipped.
 compatibility: $(STAMP)

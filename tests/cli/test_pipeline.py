@@ -109,7 +109,8 @@ def test_every_mistake_has_a_line_of_its_own(cli: Cli, tmp_path: Path) -> None:
     assert done.stderr.decode().splitlines() == [
         f"Error: {file}:4:9: format: 'csv' is not known; possible are delta, parquet",
         f"Error: {file}:5:1: there is no 'files'; did you mean 'file_size'? possible are bootstrap, checkpoint, "
-        "delivery, file_size, format, group, max_rows, name, path, schema, spark, topics, trigger, trim_archived",
+        "delivery, file_size, format, group, max_rows, name, path, remote, schema, spark, topics, trigger, "
+        "trim_archived",
     ]
     done = cli("pipeline", "validate", str(file), "--json", "-o", "format=delta")
     (found,) = [json.loads(line) for line in done.stdout.splitlines()]

@@ -28,6 +28,8 @@ DELIVERY: Final = "tests/clients/test_api_examples.py runs it"
 QUEUES: Final = "tests/clients/test_queue_examples.py runs it"
 SPARK: Final = "tests/pages/test_spark_examples.py runs it"
 HOSTS: Final = "it names other hosts and folders; its options are checked"
+SERVER: Final = "tests/cli/test_pipeline_server.py runs such commands"
+DECLARATIVE: Final = "tests/spark/test_declarative.py runs it"
 OUTPUT: Final = "it is what a program prints, or a drawing"
 FILE: Final = "it is a file"
 NOT_HERE: Final[dict[str, dict[str, str]]] = {
@@ -44,7 +46,7 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock dev": "tests/cli/test_dev.py runs it",
         "penstock cluster migrate-store": HOSTS,
     },
-    "docs/pipelines.md": {"": SPARK, "Error: totals.yaml": OUTPUT},
+    "docs/pipelines.md": {"": SPARK, "Error: totals.yaml": OUTPUT, "penstock pipeline server start": SERVER},
     "docs/queues.md": {
         "import penstock": QUEUES,
         'mq.queue("jobs")': QUEUES,
@@ -54,7 +56,16 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "broker_url": "tests/clients/test_celery.py runs workers with these settings",
     },
     "docs/schemas.md": {"penstock schema export": HOSTS},
-    "docs/spark.md": {"": SPARK},
+    "docs/spark.md": {
+        "": SPARK,
+        "penstock pipeline server start": SERVER,
+        "spark = penstock.spark.session(remote=": "tests/spark/test_connect.py runs sessions like this one",
+        "FROM apache/spark": FILE,
+        "spark-submit --master k8s://": "tests/spark/test_kubernetes_submit.py runs it",
+        "# transformations/orders.py": DECLARATIVE,
+        "# spark-pipeline.yml": DECLARATIVE,
+        'rows = spark.readStream.format("kafka")': "tests/spark/test_connector_triggers.py runs such streams",
+    },
     "docs/sqs.md": {"# penstock serve": FILE},
 }
 """By page and beginning of an example: why it is not run here."""

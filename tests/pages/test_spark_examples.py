@@ -81,6 +81,8 @@ def test_the_page_of_spark_runs_from_top_to_bottom(broker: BrokerProcess) -> Non
     """As one session, as a reader has it: later examples use what earlier ones have made."""
     parts = ["import subprocess"]
     for example in examples_of("docs/spark.md"):
+        if reason(example) != SPARK:
+            continue
         if example.language == "python":
             parts.append(addressed(example.text, broker))
         else:

@@ -112,6 +112,11 @@ def test_a_batch_is_read_from_the_progress_of_spark() -> None:
     assert (batch.late_s, batch.dropped) == (10.0, 3)
 
 
+def test_rows_are_counted_by_source_if_the_total_is_missing_as_with_spark_connect() -> None:
+    sources = [{"numInputRows": 5}, {"numInputRows": 7}]
+    assert batch_of({"batchId": 0, "timestamp": "2026-01-31T12:00:10Z", "sources": sources}).rows == 12
+
+
 def test_a_watermark_that_has_not_begun_is_no_lateness() -> None:
     batch = batch_of(
         {"batchId": 0, "timestamp": "2026-01-31T12:00:10Z", "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}

@@ -1,4 +1,4 @@
-"""Pipelines at size, and on a real standalone cluster. Slow: `make spark`.
+"""Pipelines at size, and killed. Slow: `make spark`.
 
 AUDIT_RECORDS sets how many messages are audited (`1000000,100000000`: one after the other; a hundred thousand and a
 million unless it is set), ROUNDS how often an archive is killed.
@@ -10,21 +10,16 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pyarrow.dataset
-import pyspark
 import pytest
 
-from penstock.spark.java import provide_java
 from tests.brokers import BrokerProcess
-from tests.clients.waiting import wait_until
 
 from .lab import Lab
 
@@ -193,94 +188,3 @@ def _counted(folder: Path, kind: str) -> int:
     places = {(row["partition"], row["offset"]) for row in rows}
     assert len(places) == len(rows)
     return len(places)
-
-
-# -- a standalone cluster
-
-
-class Standalone:
-    """A real master and two workers, as `sbin/start-all.sh` would start them; ended by their own pids."""
-
-    def __init__(self, folder: Path) -> None:
-        provide_java(folder / "java")
-        self._folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._environment = os.environ | {
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "SPARK_WORKER_DIR": str(folder / "work"),
-            "SPARK_LOG_DIR": str(folder),
-            "SPARK_NO_DAEMONIZE": "1",
-        }
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"spark://127.0.0.1:{port}"
-        package = "org.apache.spark.deploy"
-        ui = ("--webui-port", "0")
-        self._start("master", f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port), *ui)
-        self._until("master", 1, "I have been elected leader")
-        for number in range(2):
-            worker = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", *ui, self.url)
-            self._start(f"worker{number}", f"{package}.worker.Worker", *worker)
-        self._until("master", 2, "Registering worker")
-
-    def _start(self, name: str, *arguments: str) -> None:
-        command = [str(Path(self._environment["SPARK_HOME"]) / "bin" / "spark-class"), *arguments]
-        with (self._folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment, start_new_session=True)
-        self._processes.append(process)
-
-    def _until(self, name: str, count: int, said: str) -> None:
-        log = self._folder / f"{name}.log"
-        wait_until(lambda: log.read_text().count(said) >= count, f"{name}: {said}", 60.0)
-
-    @property
-    def executors(self) -> int:
-        """How many executors the workers have ever started."""
-        logs = [self._folder / f"worker{number}.log" for number in range(2)]
-        return sum(1 for log in logs if "Asked to launch executor" in log.read_text())
-
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
-
-
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[Standalone]:
-    cluster = Standalone(tmp_path)
-    yield cluster
-    cluster.stop()
-
-
-@pytest.mark.timeout(600)
-def test_the_same_file_runs_on_a_standalone_cluster(
-    broker: BrokerProcess, lab: Lab, topic: str, standalone: Standalone, tmp_path: Path
-) -> None:
-    lab.create(topic, 4)
-    lab.create(f"{topic}-out", 2)
-    publish(broker.kafka, topic, 20_000)
-    file = tmp_path / "count.yaml"
-    file.write_text(
-        f"""\
-bootstrap: {broker.kafka}
-sources:
-  numbers: {{topic: {topic}, value: text}}
-sql: SELECT key, value FROM numbers
-sink: {{topic: {topic}-out, value: columns}}
-checkpoint: {tmp_path}/checkpoint
-spark: {{spark.executor.memory: 512m, spark.driver.host: 127.0.0.1}}
-"""
-    )
-    command = [COMMAND, "pipeline", "run", str(file), "--once", "--json", "--master", standalone.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["rows"] == 20_000
-    assert standalone.executors == 2
-    audit = [COMMAND, "pipeline", "run", "audit", "--json", "--bootstrap", broker.kafka, "--master", standalone.url]
-    audit += ["-o", f"expected.topic={topic}", "-o", f"actual.topic={topic}-out"]
-    audit += ["-o", "spark={spark.executor.memory: 512m, spark.driver.host: 127.0.0.1}"]
-    done = subprocess.run(audit, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["actual"] == 20_000

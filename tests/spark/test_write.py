@@ -25,6 +25,13 @@ def save(rows: DataFrame, lab: Lab, topic: str | None = None, **options: str) ->
     rows.write.format("penstock").options(**wanted).mode("append").save()
 
 
+def test_a_write_without_a_mode_is_refused_by_spark(spark: SparkSession, lab: Lab, topic: str) -> None:
+    """The documentation quotes the error: Spark raises it before it asks this package."""
+    rows = spark.sql("SELECT 'x' AS value")
+    with pytest.raises(PySparkException, match=r'"penstock" cannot be written in the "ErrorIfExists" mode.*"Append"'):
+        rows.write.format("penstock").options(**lab.options(), topic=topic).save()
+
+
 def messages(lab: Lab, topic: str, count: int, partitions: int = 1) -> list[Message]:
     """So many committed messages, as librdkafka reads them."""
     with ConfluentDriver(lab.bootstrap).consumer(isolation_level="read_committed") as consumer:

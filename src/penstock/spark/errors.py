@@ -11,6 +11,14 @@ from penstock.foundation.errors import PenstockError
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
+class SparkMissing(PenstockError):
+    """PySpark, or a package that it needs, is not installed."""
+
+
+class SparkFailed(PenstockError):
+    """Spark did not start, or its server cannot be used."""
+
+
 class BadOption(PenstockError):
     """An option does not exist, has an invalid value, or conflicts with another option."""
 

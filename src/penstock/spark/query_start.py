@@ -24,19 +24,19 @@ def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
 
     >>> query = start_query(writer.start)
     """
-    from pyspark.errors import StreamingQueryException
+    from pyspark.errors import PySparkException
 
     for left in reversed(range(STARTS_MAX)):
-        query = start()
         try:
+            query = start()  # with Spark Connect, it waits for the process that runs a foreachBatch function
             while query.status["message"].startswith(_INITIALIZING):
                 query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # annotated int, takes float
             if not query.isActive:
                 query.awaitTermination()  # raises the query's error, if it failed
-        except StreamingQueryException as error:
+        except PySparkException as error:
             if not left or WORKER_LATE not in str(error):
                 raise
-            log.warning("query=%s: a Python worker of Spark missed its start timeout; restarting the query", query.id)
+            log.warning("a Python worker of Spark missed its start timeout; starting the query again")
         else:
             break
     return query

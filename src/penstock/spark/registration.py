@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 _MODULES: Final = ("penstock.spark.source", "pyarrow")
 _IMPORTS: Final = f"import {', '.join(_MODULES)}"
 _TIMEOUT_S: Final = 60.0
+_OTHER_PYTHON: Final = re.compile(
+    r"PYTHON_VERSION_MISMATCH\].*?version:? (\d+\.\d+).*?driver:? (\d+\.\d+)", re.DOTALL
+)
 _ADVICE: Final = (
     "Install penstock[spark] for it, or set PYSPARK_PYTHON to a Python that has it before the session starts (on a "
     "cluster: spark.pyspark.python, or spark.executorEnv.PYTHONPATH)"
@@ -77,27 +81,30 @@ def _can_import(python: str) -> bool:
 
 def _check_by_job(spark: Any) -> None:
     """Runs a task that imports this package. Raises WorkersLackPenstock, with the Python that was used."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as fn
+
     modules = _MODULES
 
-    def probe(batches: Any) -> Any:  # sent by value: it must not refer to this package
+    def probe() -> str:  # sent by value: it must not refer to this package
         import importlib
         import sys
 
-        import pandas
-
-        found = ""
         for module in modules:
             try:
                 importlib.import_module(module)
             except ImportError as error:
-                found = str(error)
-                break
-        yield from (pandas.DataFrame({"python": [sys.executable], "reason": [found]}) for _ in batches)
+                return f"{sys.executable}, which lacks a package: {error}"
+        return ""
 
     probe.__module__ = "__main__"
-    rows = spark.range(1, numPartitions=1).mapInPandas(probe, "python STRING, reason STRING").collect()
-    for row in rows:
-        if row.reason:
-            raise WorkersLackPenstock(
-                f"Spark's workers run {row.python}, which lacks a package: {row.reason}. {_ADVICE}"
-            )
+    ask = fn.udf(probe, "string", useArrow=False)  # with Arrow it would need pyarrow and pandas to run at all
+    try:
+        found = spark.range(1, numPartitions=1).select(ask().alias("reason")).collect()[0].reason
+    except PySparkException as error:
+        mismatch = _OTHER_PYTHON.search(str(error))
+        if mismatch is None:
+            raise
+        found = f"Python {mismatch[1]}, and this is Python {mismatch[2]}"
+    if found:
+        raise WorkersLackPenstock(f"Spark's workers run {found}. {_ADVICE}")

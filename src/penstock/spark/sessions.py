@@ -1,4 +1,4 @@
-"""Creates the Spark session for pipelines: local or on a cluster, with quiet logs and bounded memory."""
+"""Creates Spark sessions: local, on a cluster or through Spark Connect, with quiet logs and bounded memory."""
 
 import logging
 import os
@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.foundation.errors import PenstockError
+from penstock.spark.connect import connect, is_connect
+from penstock.spark.errors import SparkFailed, SparkMissing
 from penstock.spark.java import provide_java
 from penstock.spark.worker_python import worker_python
 
@@ -22,6 +23,13 @@ QUERY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _MIB: Final = 1024 * 1024
 _DRIVER_MIB_LEAST: Final = 512
 _DRIVER_MIB_MOST: Final = 8192
+_SQL_SETTINGS: Final = {
+    # Arrow transfer between Spark and Python is several times faster than row by row.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Without it Spark rejects a data source that accepts filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
 _LOG4J2_PROPERTIES: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -31,14 +39,6 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-
-
-class SparkMissing(PenstockError):
-    """PySpark is not installed."""
-
-
-class SparkFailed(PenstockError):
-    """Spark did not start."""
 
 
 def driver_memory_mib(machine_mib: int) -> int:
@@ -62,11 +62,7 @@ def settings(
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
         "spark.driver.memory": f"{driver_memory_mib(machine_mib)}m",
-        # Arrow transfer between Spark and Python is several times faster than row by row.
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Without it Spark rejects a data source that accepts filters.
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
+        **_SQL_SETTINGS,
     }
     if is_local(master):
         found |= {
@@ -91,7 +87,13 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> "SparkSession":
-    """Starts Spark and registers the `penstock` data source. JVM output is written to `log`, if given."""
+    """Starts Spark and registers the `penstock` data source. JVM output is written to `log`, if given.
+
+    If `master` is the address of a Spark Connect server (`sc://…`), connects to it instead."""
+    if is_connect(master):
+        if log is not None:
+            redirect_query_errors(log)
+        return connect_session(name, master, conf=conf)
     if find_spec("pyspark") is None:
         raise SparkMissing("Spark is not installed: pip install 'penstock[spark]'")
     provide_java()
@@ -111,12 +113,7 @@ def open_session(
     wanted = settings(master, ui=ui) | dict(conf or {})
     if log is not None:
         redirect_query_errors(log)
-        log4j2 = log.with_name("log4j2.properties")
-        log4j2.write_text(_LOG4J2_PROPERTIES)
-        given = wanted.get("spark.driver.extraJavaOptions", "")
-        wanted["spark.driver.extraJavaOptions"] = (
-            f"{given} -Dlog4j2.configurationFile=file:{log4j2.resolve()}".strip()
-        )
+        wanted["spark.driver.extraJavaOptions"] = log4j2_option(log, wanted.get("spark.driver.extraJavaOptions", ""))
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
@@ -126,8 +123,15 @@ def open_session(
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         where = f"; see {log} for the details" if log else ""
         raise SparkFailed(f"Spark did not start on {master}: {first}{where}") from error
-    register(spark, check=False)  # PYSPARK_PYTHON is set above, or the cluster has its own
+    register(spark)
     return spark
+
+
+def log4j2_option(log: Path, given: str) -> str:
+    """Writes a Log4j configuration beside the log; returns the Java options `given` and the one that names it."""
+    log4j2 = log.with_name("log4j2.properties")
+    log4j2.write_text(_LOG4J2_PROPERTIES)
+    return f"{given} -Dlog4j2.configurationFile=file:{log4j2.resolve()}".strip()
 
 
 def redirect_query_errors(log: Path) -> None:
@@ -175,30 +179,24 @@ def session(
 
     >>> spark = penstock.spark.session()
     """
-    if remote is not None:
-        if master is not None:
-            raise SparkFailed("give master or remote, not both")
-        return connect_session(name, remote, conf=conf)
-    return open_session(name, master=master or MASTER_DEFAULT, conf=conf)
+    if remote is not None and master is not None:
+        raise SparkFailed("give master or remote, not both")
+    if remote is not None and not is_connect(remote):
+        raise SparkFailed(f"remote is {remote!r}; it must be the address of a Spark Connect server: sc://HOST:PORT")
+    return open_session(name, master=choose_master(master, remote), conf=conf)
+
+
+def choose_master(master: str | None, remote: str | None) -> str:
+    """Returns where Spark runs: `master`, else the Spark Connect server `remote`, else that of SPARK_REMOTE (an
+    environment variable of Spark), else this machine."""
+    return master or remote or os.environ.get("SPARK_REMOTE") or MASTER_DEFAULT
 
 
 def connect_session(name: str, remote: str, *, conf: Mapping[str, str] | None = None) -> "SparkSession":
     """Connects to a Spark Connect server and registers the `penstock` data source there."""
-    if find_spec("pyspark") is None or find_spec("grpc") is None:
-        raise SparkMissing("Spark Connect is not installed: pip install 'penstock[connect]'")
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
     from penstock.spark import register
+    from penstock.spark.warm_server import with_token
 
-    builder = SparkSession.builder.appName(f"penstock {name}").remote(remote)
-    for key, value in (conf or {}).items():
-        builder = builder.config(key, value)
-    try:
-        spark = builder.getOrCreate()
-        spark.range(1).count()  # connects
-    except (PySparkException, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SparkFailed(f"there is no Spark Connect server at {remote}: {first}") from error
+    spark = connect(name, with_token(remote), _SQL_SETTINGS | dict(conf or {}))
     register(spark)
     return spark

@@ -20,11 +20,12 @@ from penstock.cli.common import (
     run_client,
 )
 from penstock.cli.pipeline.screen import LineDisplay, LiveDisplay, ProgressDisplay
+from penstock.cli.pipeline.server import server
+from penstock.cli.pipeline.shell import shell
 from penstock.client.commit_set import forget_query
 from penstock.spark.pipelines.catalogue import NAMES, LoadedPipeline, check_clusters, check_statements, find, load
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.options import options_of
-from penstock.spark.sessions import MASTER_DEFAULT
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.pipeline import Report
@@ -43,6 +44,10 @@ def pipeline() -> None:
       penstock pipeline run archive -o topics=orders -o path=lake/orders --once
       penstock pipeline run totals.yaml --continuous
     """
+
+
+pipeline.add_command(server)
+pipeline.add_command(shell)
 
 
 def _settings(command: Any) -> Any:
@@ -150,7 +155,11 @@ def validate(target: str, settings: Pairs, bootstrap: str | None, offline: bool,
 @pipeline.command()
 @click.argument("target", metavar="FILE.yaml|NAME")
 @_settings
-@click.option("--master", default=MASTER_DEFAULT, show_default=True, metavar="URL", help="Spark master.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Spark master, or a Spark Connect server (sc://HOST). Default: the file's `remote`, SPARK_REMOTE, local[*].",
+)
 @click.option("--once/--continuous", default=None, help="Process the data present now and end, or keep running.")
 @click.option("--trim-archived", is_flag=True, help="archive: delete archived messages from the topics.")
 @click.option("--where", metavar="SQL", help="Only messages that match this condition; same as -o where=SQL.")
@@ -161,7 +170,7 @@ def run(
     target: str,
     settings: Pairs,
     bootstrap: str | None,
-    master: str,
+    master: str | None,
     once: bool | None,
     trim_archived: bool,
     where: str | None,
@@ -216,7 +225,7 @@ def forget(query: str, yes: bool, bootstrap: str) -> None:
     click.echo(f"query {query} is forgotten")
 
 
-def _run(loaded: LoadedPipeline, master: str, once: bool, ui: bool, as_json: bool) -> "Report":
+def _run(loaded: LoadedPipeline, master: str | None, once: bool, ui: bool, as_json: bool) -> "Report":
     from penstock.spark.pipelines.runner import run_loaded
 
     log = Path(tempfile.mkdtemp(prefix="penstock-spark-")) / "spark.log"

@@ -36,6 +36,7 @@ class LineDisplay:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self._began_s = time.monotonic()
 
     def __enter__(self) -> "LineDisplay":
         return self
@@ -54,7 +55,7 @@ class LineDisplay:
 
     def step(self, step: str) -> None:
         if not self._as_json:
-            click.echo(f"{step} …", err=True)
+            click.echo(f"{_duration(time.monotonic() - self._began_s):>7}  {step} …", err=True)
 
     def report(self, report: "Report") -> None:
         if self._as_json:
@@ -72,6 +73,7 @@ class LiveDisplay:
         self._name = name
         self._began_s = time.monotonic()
         self._step = "starting"
+        self._step_began_s = self._began_s
         self._batches: deque[Batch] = deque(maxlen=BATCHES_SHOWN)
         self._rows = 0
         self._live: AbstractContextManager[Any] = Live(
@@ -86,13 +88,15 @@ class LiveDisplay:
         self._live.__exit__(*args)
 
     def batch(self, batch: "Batch") -> None:
-        self._step = "running; Ctrl-C stops it"
+        if not self._batches:
+            self.step("running; Ctrl-C stops it")
         self._rows += batch.rows
         if batch.rows > IDLE or not self._batches:
             self._batches.append(batch)
 
     def step(self, step: str) -> None:
         self._step = step
+        self._step_began_s = time.monotonic()
 
     def report(self, report: "Report") -> None:
         show_report(report)
@@ -103,8 +107,10 @@ class LiveDisplay:
         from rich.table import Table
         from rich.text import Text
 
-        spent = _duration(time.monotonic() - self._began_s)
-        heading = Spinner("dots", Text.assemble((self._name, "bold"), f"  {self._step}  ", (spent, "dim")))
+        now_s = time.monotonic()
+        spent = _duration(now_s - self._began_s)
+        step = f"  {self._step} ({_duration(now_s - self._step_began_s)})  "
+        heading = Spinner("dots", Text.assemble((self._name, "bold"), step, (spent, "dim")))
         if not self._batches:
             return heading
         table = Table(box=None, pad_edge=False, header_style="bold dim")

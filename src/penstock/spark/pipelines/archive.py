@@ -5,12 +5,15 @@ neither a lost checkpoint nor a repeated batch duplicates a row.
 """
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.metadata import TopicInfo
 from penstock.foundation.ids import TopicPartition
+from penstock.spark.connect import check_shared
 from penstock.spark.pipelines.clusters import describe_topics, trim
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.json_values import from_json
@@ -161,25 +164,69 @@ def _run(options: ArchiveOptions, run: Run) -> Report:
     if options.group is not None:
         source["kafka.group.id"] = options.group
     frame = rows(run.spark.readStream.format("penstock").options(**source).load(), _fields(options, run))
+    check_shared(run.spark, archive.lake.folder)
     archive.lake.prepare(frame.schema, PARTITION_BY)
     archive.lake.clean()
-    state = {"rows": 0, "batches": 0, "compacted": 0}
-
-    def add(batch: "DataFrame", number: int) -> None:
-        state["rows"] += archive.add(batch)
-        state["batches"] += 1
-        if options.trim_archived:
-            trim(options.bootstrap, archive.ends())
-        if state["batches"] % COMPACT_EVERY == 0:
-            state["compacted"] += archive.lake.compact(options.file_size)
-
-    writer = frame.writeStream.foreachBatch(add)
+    counts = Counts.new(archive.lake.staging)
+    batches = ArchiveBatches(
+        archive=archive,
+        counts=counts,
+        trim_at=options.bootstrap if options.trim_archived else None,
+        file_size=options.file_size,
+    )
     ids = {topic.name: topic.topic_id.hex() for topic in known.values()}
-    totals = start(run, writer, _with_checkpoint(options), owner={"topics": ids})
+    try:
+        totals = start(run, frame.writeStream.foreachBatch(batches), _with_checkpoint(options), owner={"topics": ids})
+        state = counts.load()
+    finally:
+        counts.file.unlink(missing_ok=True)
     if state["batches"]:
         run.on_step("merging small files")
         state["compacted"] += archive.lake.compact(options.file_size)
     return _report(options, run, archive.ends(), {**totals.facts(), **state})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Counts of a run in a file: with Spark Connect, batches are added by another process."""
+
+    file: Path
+
+    @classmethod
+    def new(cls, folder: Path) -> "Counts":
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(file=folder / f"counts-{uuid.uuid4().hex}.json")
+
+    def load(self) -> dict[str, int]:
+        if not self.file.is_file():
+            return {"rows": 0, "batches": 0, "compacted": 0}
+        found: dict[str, int] = json.loads(self.file.read_text())
+        return found
+
+    def save(self, counts: Mapping[str, int]) -> None:
+        self.file.write_text(json.dumps(counts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveBatches:
+    """The `foreachBatch` function of an archive. With Spark Connect it runs in a Python process of the server, so it
+    has only what can be pickled."""
+
+    archive: Archive
+    counts: Counts
+    trim_at: str | None
+    """The brokers at which archived records are deleted; None: they are kept."""
+    file_size: int
+
+    def __call__(self, batch: "DataFrame", number: int) -> None:
+        counts = self.counts.load()
+        counts["rows"] += self.archive.add(batch)
+        counts["batches"] += 1
+        if self.trim_at is not None:
+            trim(self.trim_at, self.archive.ends())
+        if counts["batches"] % COMPACT_EVERY == 0:
+            counts["compacted"] += self.archive.lake.compact(self.file_size)
+        self.counts.save(counts)
 
 
 def _with_checkpoint(options: ArchiveOptions) -> ArchiveOptions:

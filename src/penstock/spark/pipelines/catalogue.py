@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.foundation.errors import InvalidConfig
+from penstock.spark.errors import SparkMissing
 from penstock.spark.pipelines.clusters import find_problems
 from penstock.spark.pipelines.document import (
     Location,
@@ -20,7 +21,6 @@ from penstock.spark.pipelines.document import (
 )
 from penstock.spark.pipelines.options import read
 from penstock.spark.pipelines.pipeline import CommonOptions, Pipeline
-from penstock.spark.sessions import SparkMissing
 
 NAMES: Final = ("sql", "archive", "replay", "audit", "insights", "mirror", "redrive")
 _KIND: Final = "pipeline"

@@ -195,7 +195,9 @@ def to_messages(
     partition = (
         fn.expr(f"try_cast({_header_text(f'{DLQ_PREFIX}partition')} AS int)") if keeps_partition else fn.lit(None)
     )
-    fixed = found.withColumns({f"_new_{name}": fn.expr(sql) for name, sql in fix.items()})
+    fixed = found
+    for name, sql in fix.items():
+        fixed = fixed.withColumn(f"_new_{name}", fn.expr(sql))
     return fixed.select(
         topic.alias("topic"),
         partition.cast("int").alias("partition"),

@@ -89,7 +89,7 @@ class Lake(ABC):
         """Writes a batch to the staging folder and returns the files. Readers see them only after `commit`."""
         # Standard Parquet timestamps, not INT96: other readers and `compact` use these files too.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        staging = self.folder / PRIVATE_FOLDER / "staging" / uuid.uuid4().hex
+        staging = self.staging / uuid.uuid4().hex
         writer = batch.write.option("compression", "zstd")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
@@ -98,7 +98,12 @@ class Lake(ABC):
 
     def clean(self) -> None:
         """Deletes staged files of batches that were never committed."""
-        shutil.rmtree(self.folder / PRIVATE_FOLDER / "staging", ignore_errors=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    @property
+    def staging(self) -> Path:
+        """The folder for files that are not committed yet."""
+        return self.folder / PRIVATE_FOLDER / "staging"
 
 
 def _find_staged(staging: Path) -> Iterator[DataFile]:

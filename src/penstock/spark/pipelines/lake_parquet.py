@@ -84,7 +84,7 @@ class ParquetLake(Lake):
         for folder, small in folders.items():
             for group in _group_files(small, target_bytes):
                 name = f"{uuid.uuid4().hex}-compact.parquet"
-                staged = self.folder / PRIVATE_FOLDER / "staging" / name
+                staged = self.staging / name
                 staged.parent.mkdir(parents=True, exist_ok=True)
                 _merge(group, staged)
                 move = [str(staged.relative_to(self.folder)), str((folder / name).relative_to(self.folder))]

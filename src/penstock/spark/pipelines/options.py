@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.client.address import parse_bootstrap
 from penstock.client.schema_registry_urls import parse_urls
+from penstock.spark.connect import is_connect, without_token
 from penstock.spark.pipelines.document import (
     Location,
     PipelineInvalid,
@@ -168,6 +169,15 @@ def choice(*words: str) -> Reader:
         return found
 
     return parse
+
+
+@_reader("sc://HOST:PORT")
+def connect_server(value: Value) -> str:
+    """Parses the address of a Spark Connect server."""
+    found = _scalar(value, "an address").text.strip()
+    if not is_connect(found):
+        raise ValueError(f"{without_token(found)!r} is not the address of a Spark Connect server: sc://HOST:PORT")
+    return found
 
 
 @_reader("DURATION")

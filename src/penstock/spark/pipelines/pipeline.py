@@ -12,6 +12,7 @@ from penstock.spark.pipelines.options import (
     Locations,
     bootstrap,
     choice,
+    connect_server,
     duration,
     locations,
     option,
@@ -39,6 +40,9 @@ class CommonOptions:
     name: str = option(text, "The name of the pipeline; by default that of its file", default="")
     bootstrap: str = option(bootstrap, "Bootstrap brokers; one that answers is enough", default=BOOTSTRAP_DEFAULT)
     spark: Mapping[str, str] = option(pairs, "Spark settings, by their names", default={})
+    remote: str | None = option(
+        connect_server, "A Spark Connect server to run on, unless --master is given", default=None
+    )
     locations: Locations = locations()
 
 

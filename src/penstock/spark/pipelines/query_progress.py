@@ -84,7 +84,9 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
     """Converts Spark's StreamingQueryProgress (as parsed JSON) into a Batch."""
     at = _time(progress["timestamp"])
     seconds = progress.get("durationMs", {}).get("triggerExecution", progress.get("batchDuration", 0)) / 1000
-    rows = int(progress.get("numInputRows", 0))
+    rows = progress.get("numInputRows")
+    if rows is None:  # progress reports lack the total if they came through Spark Connect
+        rows = sum(source.get("numInputRows", 0) for source in progress.get("sources", []))
     watermark = progress.get("eventTime", {}).get("watermark")
     late_s = None
     if watermark is not None and (reached := _time(watermark)).year > 1970:  # 1970: no rows yet

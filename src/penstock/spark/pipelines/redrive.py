@@ -315,7 +315,8 @@ def _examine_and_send(
 ) -> None:
     """Examines the dead letters and, unless the option `dry_run` is set, redrives those that match."""
     examined = _examine(options, run, dlq, known)
-    to_messages(examined, {"": ""}, None, options.fix, keeps_partition=False)  # raises now if a fix is invalid
+    # The schema makes Spark check the SQL now: a fix may be invalid.
+    to_messages(examined, {"": ""}, None, options.fix, keeps_partition=False).schema  # noqa: B018
     classified = _classify(options, examined)
     outcome.causes = _group_causes(classified)
     sources = {each.source for each in outcome.causes if each.source}

@@ -2,17 +2,19 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from penstock.spark.connect import is_connect, without_token
 from penstock.spark.pipelines.catalogue import LoadedPipeline
 from penstock.spark.pipelines.failures import explain
 from penstock.spark.pipelines.pipeline import Report, Run
 from penstock.spark.pipelines.query_progress import Batch
-from penstock.spark.sessions import open_session
+from penstock.spark.sessions import choose_master, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,21 +23,26 @@ if TYPE_CHECKING:
 def run_loaded(
     loaded: LoadedPipeline,
     *,
-    master: str,
+    master: str | None,
     once: bool,
     ui: bool = False,
     log: Path | None = None,
     on_batch: Callable[[Batch], None],
     on_step: Callable[[str], None],
 ) -> Report:
-    """Runs a pipeline in a new Spark session. `once`: end when all records available at the start are processed.
-    `log`: file for Spark's log. `on_step` gets a description of each step. Raises PenstockError if Spark fails."""
-    on_step(f"starting Spark on {master}")
+    """Runs a pipeline in a new Spark session. `master`: None for the pipeline's option `remote`, or the default.
+    `once`: end when all records available at the start are processed. `log`: file for Spark's log. `on_step` gets a
+    description of each step. Raises PenstockError if Spark fails."""
+    master = choose_master(master, loaded.options.remote)
+    on_step(f"connecting to {without_token(master)}" if is_connect(master) else f"starting Spark on {master}")
+    began_s = time.monotonic()
     spark = open_session(loaded.options.name, master=master, ui=ui, conf=loaded.options.spark, log=log)
+    on_step(f"Spark {spark.version} is ready after {time.monotonic() - began_s:.1f} s; reading schemas")
     from py4j.protocol import Py4JError  # after open_session, which reports a missing PySpark
 
     try:
-        return run_in(spark, loaded, once=once, log=log, on_batch=on_batch, on_step=on_step)
+        details = None if is_connect(master) else log  # those of a Spark Connect server are in its own log
+        return run_in(spark, loaded, once=once, log=details, on_batch=on_batch, on_step=on_step)
     finally:
         with suppress(ConnectionError, Py4JError):  # the JVM may have died, which is already reported
             spark.stop()
@@ -84,7 +91,7 @@ def _stop_on_signals(run: Run, *, cancels: bool) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         run.stopping.set()
         if cancels:
-            threading.Thread(target=run.spark.sparkContext.cancelAllJobs, daemon=True).start()
+            threading.Thread(target=run.spark.interruptAll, daemon=True).start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

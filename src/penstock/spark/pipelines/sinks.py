@@ -1,12 +1,13 @@
 """Writes pipeline results to a topic, a lake or the terminal, and checks which pipeline owns a checkpoint."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.foundation.errors import PenstockError
+from penstock.spark.connect import check_shared
 from penstock.spark.pipelines.clusters import create_topic
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.lake import FORMATS, PRIVATE_FOLDER, Lake, count_added, replace_synced
@@ -141,18 +142,24 @@ def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions
     return start(run, rows.writeStream.format("penstock").outputMode(sink.mode).options(**given), options)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicUpdates:
+    """The `foreachBatch` function of update mode, which Spark's Python sinks lack: each micro-batch is a batch write.
+    With Spark Connect it runs in a Python process of the server, so it has only what can be pickled."""
+
+    options: Mapping[str, str]
+    query: str | None
+    """The query id, under which each batch is written once; None: at least once."""
+
+    def __call__(self, batch: "DataFrame", number: int) -> None:
+        once = {} if self.query is None else {"txnAppId": self.query, "txnVersion": str(number)}
+        batch.write.format("penstock").mode("append").options(**self.options, **once).save()
+
+
 def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], options: StreamOptions) -> Totals:
-    """Streams rows in update mode: each micro-batch is a batch write, as Spark's Python sinks lack this mode."""
-    state: dict[str, str] = {}
-
-    def add(batch: "DataFrame", number: int) -> None:
-        once = {"txnAppId": state["id"], "txnVersion": str(number)} if options.delivery == EXACTLY_ONCE else {}
-        batch.write.format("penstock").mode("append").options(**given, **once).save()
-
-    def remember(query_id: str) -> None:
-        state["id"] = query_id
-
-    return start(run, rows.writeStream.foreachBatch(add).outputMode("update"), options, on_query_id=remember)
+    query = own_query(run, options) if options.delivery == EXACTLY_ONCE else None
+    updates = TopicUpdates(options=given, query=query)
+    return start(run, rows.writeStream.foreachBatch(updates).outputMode("update"), options)
 
 
 def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
@@ -163,23 +170,28 @@ def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
     writer.options(**topic_writer_options(sink, options.bootstrap, options.delivery)).save()
 
 
-def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> tuple[Totals, Lake]:
-    """Streams rows into a lake, each micro-batch exactly once. Returns the totals of the query, and the lake."""
-    lake = _prepare_lake(run, frame, sink)
-    state: dict[str, str] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeBatches:
+    """The `foreachBatch` function that adds each micro-batch to a lake once. See TopicUpdates for where it runs."""
 
-    def add(batch: "DataFrame", number: int) -> None:
-        # Marks use the query id: a new checkpoint is a new query, whose batch ids start at 0 again.
-        mark = f"penstock/query/{state['id']}"
-        before = lake.marks([mark])
+    lake: Lake
+    partition_by: tuple[str, ...]
+    query: str
+    """The query id: a new checkpoint is a new query, whose batch ids start at 0 again."""
+
+    def __call__(self, batch: "DataFrame", number: int) -> None:
+        mark = f"penstock/query/{self.query}"
+        before = self.lake.marks([mark])
         if before.get(mark, -1) < number:
-            lake.commit(lake.write(batch, sink.partition_by), {mark: number}, before)
+            self.lake.commit(self.lake.write(batch, self.partition_by), {mark: number}, before)
 
-    def remember(query_id: str) -> None:
-        state["id"] = query_id
 
-    writer = frame.writeStream.foreachBatch(add).outputMode(sink.mode)
-    return start(run, writer, options, on_query_id=remember), lake
+def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> Totals:
+    """Streams rows into a lake, each micro-batch exactly once. Returns the totals of the query."""
+    batches = LakeBatches(
+        lake=_prepare_lake(run, frame, sink), partition_by=sink.partition_by, query=own_query(run, options)
+    )
+    return start(run, frame.writeStream.foreachBatch(batches).outputMode(sink.mode), options)
 
 
 def write_lake(run: Run, frame: "DataFrame", sink: Sink) -> int:
@@ -195,32 +207,39 @@ def _prepare_lake(run: Run, frame: "DataFrame", sink: Sink) -> Lake:
     if lacking:
         there = ", ".join(frame.columns)
         raise WrongColumns(f"there is no column {lacking[0]!r} to partition the lake by; the columns are {there}")
-    lake = open_lake(run.path(sink.path or ""), sink.format)
+    folder = run.path(sink.path or "")
+    check_shared(run.spark, folder)
+    lake = open_lake(folder, sink.format)
     lake.prepare(frame.schema, sink.partition_by)
     lake.clean()
     return lake
 
 
 def start(
-    run: Run,
-    writer: "DataStreamWriter",
-    options: StreamOptions,
-    *,
-    on_query_id: Callable[[str], None] | None = None,
-    owner: Mapping[str, Any] | None = None,
+    run: Run, writer: "DataStreamWriter", options: StreamOptions, *, owner: Mapping[str, Any] | None = None
 ) -> Totals:
-    """Runs a streaming query to its end and returns its totals. Calls `on_query_id` before the start. Raises
-    OtherCheckpoint if the checkpoint has another pipeline name, or other `owner` properties (such as topics)."""
+    """Runs a streaming query to its end and returns its totals. Raises OtherCheckpoint if the checkpoint has another
+    pipeline name, or other `owner` properties (such as topics)."""
+    run.on_step("starting the query and its sources")
     checkpoint = run.checkpoint(options)
     _check_owner(checkpoint, {"pipeline": options.name, **(owner or {})})
-    if on_query_id is not None:
-        on_query_id(query_id(checkpoint))
     writer = writer.option("checkpointLocation", str(checkpoint)).queryName(options.name.replace("`", ""))
     if run.once:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(options.trigger * 1000)} milliseconds")
-    return watch(start_query(writer.start), run.on_batch, run.stopping)
+    query = start_query(writer.start)
+    run.on_step("waiting for the first batch")
+    return watch(query, run.on_batch, run.stopping)
+
+
+def own_query(run: Run, options: StreamOptions) -> str:
+    """Returns the id that a streaming query of this pipeline will have, before it starts. Raises OtherCheckpoint if
+    the checkpoint belongs to another pipeline, FolderNotShared if Spark does not see it."""
+    checkpoint = run.checkpoint(options)
+    check_shared(run.spark, checkpoint)
+    _check_owner(checkpoint, {"pipeline": options.name})
+    return query_id(checkpoint)
 
 
 def query_id(checkpoint: Path) -> str:

@@ -120,7 +120,7 @@ def _run(options: SqlOptions, run: Run) -> Report:
         if sink.topic is not None:
             totals = start_topic(run, result, sink, options)
         else:
-            totals, _ = start_lake(run, result, sink, options)
+            totals = start_lake(run, result, sink, options)
         return Report(verdict=f"{totals.rows} rows were read; results are in {where}", facts=totals.facts())
     run.on_step(f"writing to {where}")
     if sink.topic is not None:

@@ -254,6 +254,7 @@ def infer_schema(run: Run, source: Source, default: str) -> "StructType":
     """Infers JSON fields from the latest messages. `default`: brokers if `source` has none. Raises NothingToInfer."""
     from pyspark.sql.types import StructType
 
+    run.on_step("inferring the schema from the latest messages")
     brokers = source.bootstrap or default
     names = list(source.topic or ())
     if source.pattern is not None:
@@ -276,7 +277,8 @@ def infer_schema(run: Run, source: Source, default: str) -> "StructType":
     if not values:
         topics_read = ", ".join(names)
         raise NothingToInfer(f"there is no message in {topics_read} to infer a schema from; set schema")
-    inferred = run.spark.read.json(run.spark.sparkContext.parallelize(values, 1)).schema
+    rows = run.spark.createDataFrame([(value,) for value in values], "value string")
+    inferred = run.spark.read.json(rows).schema
     fields = [field for field in inferred.fields if field.name != "_corrupt_record"]
     if not fields:
         raise NothingToInfer(f"the messages of {', '.join(names)} are not JSON objects; use value: text or binary")
