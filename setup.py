@@ -13,6 +13,7 @@ setup(
                 "src/penstock/records/_columns_keys.pxi",
                 "src/penstock/records/_columns_filter.pxi",
                 "src/penstock/records/_columns_delays.pxi",
+                "src/penstock/records/_columns_schemas.pxi",
             ],
             extra_compile_args=["-O3"],
             optional=True,
