@@ -25,8 +25,9 @@ class ClusterProcesses:
         settings: Mapping[str, object] | None = None,
         session_s: float = SESSION_S,
         has_racks: bool = False,
+        credentials: Path | None = None,
     ) -> None:
-        """`has_racks`: broker N is in rack-N."""
+        """`has_racks`: broker N is in rack-N. `credentials`: a file of access keys."""
         reason = EtcdEnsemble.why_not()
         if reason is not None:
             pytest.skip(reason)
@@ -34,6 +35,7 @@ class ClusterProcesses:
         self._settings = dict(settings or {})
         self._session_s = session_s
         self._has_racks = has_racks
+        self._top = {} if credentials is None else {"credentials": str(credentials)}
         where = folder / "etcd"
         where.mkdir()
         self._etcd = EtcdEnsemble(where)
@@ -61,7 +63,7 @@ class ClusterProcesses:
         process = BrokerProcess(folder, self._settings | rack)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
-        top = {"node_id": node_id, "store": self.store, "session_s": self._session_s}
+        top = {"node_id": node_id, "store": self.store, "session_s": self._session_s} | self._top
         lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
         config.write_text("\n".join([*lines, config.read_text()]))
         self.brokers[node_id] = process.start()
