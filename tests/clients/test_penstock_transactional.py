@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.sender import SendSettings
+from penstock.client.send_settings import SendSettings
 from penstock.client.transactional import TransactionalProducer
 from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record, build_batch

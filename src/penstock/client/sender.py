@@ -8,7 +8,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final
@@ -26,6 +25,7 @@ from penstock.client.errors import (
 from penstock.client.metadata import NO_NODE, TopicInfo
 from penstock.client.producer import PRODUCE_BY_NAME, Acks
 from penstock.client.retry import Backoff
+from penstock.client.send_settings import SendSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
@@ -37,26 +37,12 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 
-IN_FLIGHT_MAX: Final = 5
-"""Maximum number of batches in flight per partition: a leader remembers as many of a producer's last batches."""
 JOINS_FROM: Final = 12
 """The first version of Produce that adds a partition to the transaction implicitly (KIP-890)."""
 _WRITTEN_CODES: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 """Response codes of a batch that is in the log; with DUPLICATE_SEQUENCE_NUMBER, its offset is not reported."""
 _RETRIABLE_CODES: Final = STALE | TRANSIENT | {ErrorCode.CONCURRENT_TRANSACTIONS}
 """Error codes after which the same batch may be accepted later, for example after the previous transaction's end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendSettings:
-    in_flight_max: int = IN_FLIGHT_MAX
-    """Maximum number of batches in flight per partition."""
-    request_bytes_max: int = 4 << 20
-    """Maximum bytes of all batches in one request; a larger batch is sent alone."""
-    buffer_bytes_max: int = 32 << 20
-    """Maximum bytes of batches queued and in flight; at this limit `send` waits."""
-    delivery_timeout_s: float = 120.0
-    """How long, in seconds, a batch is retried before it fails."""
 
 
 class _State(Enum):

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, Self
 from penstock.client.cluster import CoordinatorKey, KafkaClient
 from penstock.client.errors import ServerError, UnsupportedByBroker, check
 from penstock.client.producer import SEQUENCE_SPAN, new_producer_id
-from penstock.client.sender import BatchSender, SendSettings
+from penstock.client.send_settings import SendSettings
+from penstock.client.sender import BatchSender
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition

@@ -10,7 +10,6 @@ from penstock.spark import offset_bounds
 from penstock.spark.driver import DriverClient
 from penstock.spark.errors import hide_tracebacks
 from penstock.spark.filters import PushedFilters, push_filters
-from penstock.spark.range_fetch import FetchPlan
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_plan import OffsetRange, split
 from penstock.spark.read_schema import ReadColumns
@@ -33,7 +32,9 @@ def read_partition(
     """Yields the rows of one task; none for a partition of another type, which Spark passes for an empty read."""
     if not isinstance(partition, OffsetRangePartition):
         return
-    from penstock.spark.rows import read_rows  # imported late: pyarrow.compute is slow to load, and only tasks use it
+    # Imported late: only tasks use them, and every streaming query starts a process that plans its batches.
+    from penstock.spark.range_fetch import FetchPlan
+    from penstock.spark.rows import read_rows
 
     plan = FetchPlan(
         offset_range=partition.offset_range,

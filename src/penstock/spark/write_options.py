@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.client.cluster import ClientSettings
-from penstock.client.sender import IN_FLIGHT_MAX, SendSettings
+from penstock.client.send_settings import IN_FLIGHT_MAX, SendSettings
 from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.spark_ids import check_query
 from penstock.records.compression import Codec

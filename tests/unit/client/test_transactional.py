@@ -8,7 +8,8 @@ from penstock.client.admin import Admin
 from penstock.client.cluster import ClientSettings, KafkaClient
 from penstock.client.errors import ConnectionFailed, ServerError, check
 from penstock.client.offsets import When, list_offsets
-from penstock.client.sender import SenderClosed, SendSettings
+from penstock.client.send_settings import SendSettings
+from penstock.client.sender import SenderClosed
 from penstock.client.transactional import (
     BatchProducer,
     ProducerFenced,

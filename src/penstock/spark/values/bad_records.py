@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.sender import SendSettings
+from penstock.client.send_settings import SendSettings
 from penstock.client.transactional import BatchProducer
 from penstock.foundation.clock import SystemClock
 from penstock.foundation.codes import ErrorCode
