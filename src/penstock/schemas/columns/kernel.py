@@ -54,8 +54,10 @@ class Kernel(Protocol):
         """Decodes `count` payloads. Returns the columns of the program's layout, and what is wrong with bad rows."""
 
     def encode_protobuf(self, program: EncodingProgram, values: pa.Array, header: bytes) -> FilledColumn | int:
-        """Encodes the rows of a column of the plan's type as a column of bytes; each begins with `header`. Returns the
-        first row that cannot be encoded, if there is one."""
+        """Encodes the rows of a column of the plan's type as a column of bytes; each begins with `header`.
+
+        Returns the first row that cannot be encoded, if there is one.
+        """
 
 
 PURE: Final[Kernel] = _kernel_pure

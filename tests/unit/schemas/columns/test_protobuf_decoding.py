@@ -106,6 +106,12 @@ class TestRules:
         found = row(text, b"\x0a\x00" + b"\x12\x00" + b"\x1a\x02\x10\x05")
         assert found == {"a": [("", "A")], "b": [(False, {"x": None, "y": []})], "c": [(0, b"")]}
 
+    def test_entries_of_a_map_with_the_same_key_are_kept_as_in_spark(self) -> None:
+        entry = b"\x0a\x03\x0a\x01k"
+        assert row(f"{PROTO3} message M {{ map<string, int32> a = 1; }}", entry + b"\x0a\x05\x0a\x01k\x10\x02") == {
+            "a": [("k", 0), ("k", 2)]
+        }
+
     def test_open_enums_have_the_names_that_java_gives_to_unknown_numbers(self) -> None:
         text = f"{PROTO3} enum E {{ A = 0; }} message M {{ E x = 1; repeated E y = 2; }}"
         lowest = b"\x12\x0b\x07" + varint(2**64 - 2**31)

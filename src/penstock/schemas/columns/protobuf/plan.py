@@ -1,7 +1,8 @@
 """The plan of a Protobuf message: its fields by number, and their column types, which are those of Spark.
 
 As with the defaults of Spark's `from_protobuf`, unsigned integers have the column type of signed ones, which have the
-same bits; fields of messages without fields have no column; recursive messages have no column type.
+same bits; fields of messages without fields have no column; recursive messages have no column type. Maps keep entries
+with the same key.
 """
 
 from __future__ import annotations
