@@ -13,6 +13,8 @@ from tests.clusters import ClusterProcesses
 
 HANGING_LOOP = Path(__file__).parent.parent / "hanging_loop"
 SESSION_S = 8.0
+TAKEOVER_S = 180.0
+"""On a busy machine; else it takes as long as a session lasts."""
 PARTITIONS = 4
 TOPIC = "orders"
 OTHER = {1: 2, 2: 1}
