@@ -6,28 +6,21 @@ second of CPU time, a few rounds; the figures are medians. Its peer makes or tak
 
 import io
 import json
-import random
-import time
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import click
 import fastavro
 import pyarrow as pa
 
-from bench.frames import SEED
+from bench.column_rows import HEADER, ROWS, STATES, Case, measure, orders
+from bench.columns_protobuf import ask_protobuf
 from bench.measure import machine
 from bench.report import AT_LEAST, Bar, Table
-from penstock.schemas.columns import kernel
 from penstock.schemas.columns.avro import avro_decoder, avro_encoder
 from penstock.schemas.formats.avro import parse
 
-ROWS: Final = 20_000
-HEADER: Final = b"\x00\x00\x00\x00\x01"
 DECODED: Final = Bar(sign=AT_LEAST, value=1.5, unit=" M/s")
-STATES: Final = ["NEW", "PAID", "SHIPPED"]
 ORDER: Final[dict[str, Any]] = {
     "type": "record",
     "name": "Order",
@@ -44,37 +37,6 @@ ORDER: Final[dict[str, Any]] = {
         {"name": "token", "type": "bytes"},
     ],
 }
-
-
-def orders() -> list[dict[str, Any]]:
-    rng = random.Random(SEED)
-    return [
-        {
-            "id": 10**9 + number,
-            "quantity": rng.randrange(100),
-            "customer": f"customer-{rng.randrange(10**6)}",
-            "price": rng.random() * 100,
-            "gift": rng.random() < 0.5,
-            "at": 1_790_000_000_000_000 + rng.randrange(10**12),
-            "note": None if rng.random() < 0.3 else f"note {number}",
-            "state": rng.choice(STATES),
-            "day": rng.randrange(20_000, 21_000),
-            "token": rng.randbytes(16),
-        }
-        for number in range(ROWS)
-    ]
-
-
-def cpu_us_per_row(work: Callable[[], object], rounds: int, seconds: float) -> float:
-    """Returns the CPU time that `work` takes for each of its rows."""
-    found = []
-    for _ in range(rounds):
-        done, began_s = 0, time.process_time()
-        while time.process_time() - began_s < seconds:
-            work()
-            done += ROWS
-        found.append((time.process_time() - began_s) * 1e6 / done)
-    return median(found)
 
 
 def ask_avro(rounds: int, seconds: float) -> Table:
@@ -102,27 +64,21 @@ def ask_avro(rounds: int, seconds: float) -> Table:
             fastavro.schemaless_writer(io.BytesIO(), peer, row)
 
     few = avro_decoder(schema, narrow)
-    cases: list[tuple[str, Callable[[], object], Callable[[], None], bool]] = [
+    cases: list[Case] = [
         ("decode", lambda: decoder.decode(payloads, len(HEADER)), read_by_peer, True),
         ("decode two of the fields", lambda: few.decode(payloads, len(HEADER)), read_by_peer, True),
         ("encode", lambda: encoder.encode(decoded.values, HEADER), write_by_peer, False),
     ]
-    loops = "compiled" if kernel.active is kernel.COMPILED else "pure Python"
     table = Table(
         slug="columns-avro",
         title="Avro payloads and Arrow columns, on one core",
         columns=("", "million rows/s", "bar", "CPU per row", "fastavro", "ratio"),
         notes=[
             f"{ROWS:,} records at a time, of {len(ORDER['fields'])} fields and {payloads.nbytes // ROWS} B.",
-            f"With {loops} loops.",
             "fastavro makes and takes Python dictionaries, which are not columns yet.",
         ],
     )
-    for name, ours, theirs, is_barred in cases:
-        own, other = (cpu_us_per_row(work, rounds, seconds) for work in (ours, theirs))
-        verdict = table.verdict(f"avro, {name}", 1 / own, DECODED) if is_barred else ""
-        cells = f"{1 / own:.2f}", verdict, f"{own:.2f} µs", f"{other:.2f} µs", f"{other / own:.0f}x"
-        table.rows.append((name, *cells))
+    measure(table, cases, DECODED, rounds, seconds)
     return table
 
 
@@ -133,7 +89,7 @@ def ask_avro(rounds: int, seconds: float) -> Table:
 def main(rounds: int, quick: bool, output: Path | None) -> None:
     """How fast payloads become columns, and columns payloads."""
     rounds, seconds = (1, 0.1) if quick else (rounds, 1.0)
-    tables = [ask_avro(rounds, seconds)]
+    tables = [ask_avro(rounds, seconds), ask_protobuf(rounds, seconds)]
     facts = ", ".join(f"{name} {value}" for name, value in machine().items() if name != "Java")
     text = "\n".join([f"{facts}\n", *(table.markdown() for table in tables)])
     print(text)

@@ -15,8 +15,9 @@ from array import array
 
 from penstock.foundation.errors import MessageTooLarge
 from penstock.schemas.columns.layout import BadRow, FilledColumn
+from penstock.schemas.columns.sources import source_columns
 
-REVISION = 1  # see kernel.py
+REVISION = 2  # see kernel.py
 
 
 @cython.final
@@ -47,3 +48,5 @@ include "_builders.pxi"
 include "_numbers.pxi"
 include "_avro_decode.pxi"
 include "_avro_encode.pxi"
+include "_protobuf_decode.pxi"
+include "_protobuf_encode.pxi"

@@ -13,9 +13,13 @@ from penstock.schemas.columns import _kernel_pure
 from penstock.schemas.columns.layout import BadRow, FilledColumn, SourceColumn
 
 if TYPE_CHECKING:
-    from penstock.schemas.columns.avro.program import Program
+    import pyarrow as pa
 
-REVISION: Final = 1
+    from penstock.schemas.columns.avro.program import Program
+    from penstock.schemas.columns.protobuf.encoding_program import EncodingProgram
+    from penstock.schemas.columns.protobuf.program import Program as ProtobufProgram
+
+REVISION: Final = 2
 """Version of the interface `Kernel`. A compiled extension with another version was built from other sources, and is
 not used."""
 
@@ -43,6 +47,15 @@ class Kernel(Protocol):
         Each begins with `header`. Rows whose first column is null are null. Returns the first row that cannot be
         encoded, if there is one; its `position` is the row.
         """
+
+    def decode_protobuf(
+        self, program: ProtobufProgram, payloads: BinaryColumn, count: int, header_bytes: int
+    ) -> tuple[list[FilledColumn], dict[int, BadRow]]:
+        """Decodes `count` payloads. Returns the columns of the program's layout, and what is wrong with bad rows."""
+
+    def encode_protobuf(self, program: EncodingProgram, values: pa.Array, header: bytes) -> FilledColumn | int:
+        """Encodes the rows of a column of the plan's type as a column of bytes; each begins with `header`. Returns the
+        first row that cannot be encoded, if there is one."""
 
 
 PURE: Final[Kernel] = _kernel_pure

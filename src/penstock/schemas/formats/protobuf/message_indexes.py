@@ -63,6 +63,22 @@ def message_name(schema: "ProtobufSchema", indexes: Sequence[int]) -> str | None
     return ".".join([file.package, *names] if file.package else names)
 
 
+def messages_by_name(schema: "ProtobufSchema") -> dict[str, tuple[int, ...]]:
+    """Returns the indexes of all messages of a schema by their full names, in the order of the schema."""
+    file = _with_types(schema)
+    found: dict[str, tuple[int, ...]] = {}
+
+    def add(prefix: str, indexes: tuple[int, ...], types: Sequence[Type]) -> None:
+        messages = (each for each in types if isinstance(each, Message))
+        for index, message in enumerate(messages):
+            name = f"{prefix}{message.name}"
+            found[name] = (*indexes, index)
+            add(f"{name}.", found[name], message.nested)
+
+    add(f"{file.package}." if file.package else "", (), file.types)
+    return found
+
+
 def _with_types(schema: "ProtobufSchema") -> File:
     """Returns the file that has the schema's messages: its own, or the only one that it imports, if it is empty."""
     file = schema.file
