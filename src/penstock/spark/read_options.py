@@ -20,6 +20,14 @@ from penstock.spark.options import (
     client_settings_of,
 )
 from penstock.spark.positions import EARLIEST, LATEST, JsonForm, parse_partitions, parse_positions
+from penstock.spark.values.options import (
+    BAD_RECORD_OPTIONS,
+    DEAD_LETTER_TOPIC,
+    TYPED_OPTIONS,
+    BadRecordOptions,
+    TypedOptions,
+    check_json_schema_given,
+)
 
 CLIENT_ID: Final = "penstock-spark"
 FETCH_BYTES: Final = 8 << 20
@@ -30,6 +38,8 @@ TRIGGER_DELAY_MS: Final = 15 * 60_000
 READ_OPTIONS: Final = OptionTable(
     direction="reading",
     known=CLIENT_OPTIONS
+    | TYPED_OPTIONS
+    | BAD_RECORD_OPTIONS
     | {
         *("subscribe", "subscribePattern", "assign"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -53,8 +63,10 @@ READ_OPTIONS: Final = OptionTable(
     refused={
         "kafka.auto.offset.reset": "Spark manages the offsets; set 'startingOffsets' to earliest or latest",
         "kafka.enable.auto.commit": "offsets are committed to the group 'kafka.group.id' after each micro-batch",
-        "kafka.key.deserializer": "keys are binary; cast them in Spark, e.g. col('key').cast('string')",
-        "kafka.value.deserializer": "values are binary; cast them in Spark, e.g. col('value').cast('string')",
+        "kafka.key.deserializer": "set 'keyFormat' to the format of keys: text, json, avro, protobuf or json-schema",
+        "kafka.value.deserializer": (
+            "set 'valueFormat' to the format of values: text, json, avro, protobuf or json-schema"
+        ),
         "kafka.interceptor.classes": "interceptors are Java classes, which Penstock cannot run; use Spark instead",
         "path": "topics are named by 'subscribe', 'subscribePattern' or 'assign'; call load() without a path",
         "topic": "it is for writing; topics to read are named by 'subscribe', 'subscribePattern' or 'assign'",
@@ -153,15 +165,19 @@ class ReadOptions:
     connect_tries: int
     """How many times the driver tries to connect when no broker is reachable."""
     retry_interval_s: float
+    typed: TypedOptions
+    bad_records: BadRecordOptions
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
         """Parses the options given to `.option(...)`. Raises BadOption if one is unknown or invalid."""
         options = Options(given, READ_OPTIONS)
+        selection = _parse_selection(options)
+        typed = TypedOptions.parse(options)
         return cls(
             bootstrap=bootstrap_of(options),
             client=client_settings_of(options, client_id=CLIENT_ID),
-            selection=_parse_selection(options),
+            selection=selection,
             starting=_parse_bound(options, "starting"),
             ending=_parse_bound(options, "ending"),
             latest_if_no_match=options.choice(
@@ -181,6 +197,8 @@ class ReadOptions:
             fetch=_parse_fetch(options),
             connect_tries=options.integer("fetchOffset.numRetries", most=INT_MAX) or 3,
             retry_interval_s=options.duration_ms("fetchOffset.retryIntervalMs", 1000) / 1000,
+            typed=typed,
+            bad_records=_parse_bad_records(options, typed, selection),
         )
 
     def check_batch(self) -> None:
@@ -270,6 +288,18 @@ def _parse_isolation(options: Options) -> bool:
     if len(found) > 1:
         raise BadOption("options 'isolation' and 'kafka.isolation.level' differ; set only one of them")
     return found != {"read_uncommitted"}
+
+
+def _parse_bad_records(options: Options, typed: TypedOptions, selection: TopicSelection) -> BadRecordOptions:
+    for part in typed.parts:
+        check_json_schema_given(part)
+    found = BadRecordOptions.parse(options, typed)
+    if found.topic is not None and selection.matches(found.topic):
+        raise BadOption(
+            f"option {DEAD_LETTER_TOPIC!r} names {found.topic!r}, which the query reads: it would read its own dead "
+            "letters again; name another topic"
+        )
+    return found
 
 
 def _parse_trigger(options: Options) -> TriggerSettings:

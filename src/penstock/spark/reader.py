@@ -13,6 +13,7 @@ from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.range_fetch import FetchPlan
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_plan import OffsetRange, split
+from penstock.spark.read_schema import ReadColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,7 @@ class OffsetRangePartition(InputPartition):
 
 
 def read_partition(
-    options: ReadOptions, columns: tuple[str, ...], partition: InputPartition
+    options: ReadOptions, columns: ReadColumns, partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
     """Yields the rows of one task; none for a partition of another type, which Spark passes for an empty read."""
     if not isinstance(partition, OffsetRangePartition):
@@ -44,13 +45,18 @@ def read_partition(
         fail_on_data_loss=options.fail_on_data_loss,
     )
     with hide_tracebacks():
-        yield from read_rows(plan, columns)
+        if not columns.readers:
+            yield from read_rows(plan, columns.names)
+            return
+        from penstock.spark.values.rows import read_typed_rows
+
+        yield from read_typed_rows(plan, columns, options)
 
 
 class BatchReader(DataSourceReader):
     """The reader of a batch query: plans tasks on the driver; each task reads with a copy of the reader."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: ReadColumns) -> None:
         self._options = options
         self._columns = columns
         self._pushed = PushedFilters()

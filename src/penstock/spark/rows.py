@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from penstock.foundation.errors import CorruptMessage
 from penstock.records.arrow import ArrowRows
 from penstock.records.batch import check_batch
-from penstock.spark.errors import BadSchema
 from penstock.spark.range_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
 
 BATCH_BYTES: Final = 4 << 20
@@ -30,11 +29,6 @@ TYPES: Final = {
     "headers": _HEADERS,
 }
 """Arrow type of each column that the data source can return, in the column order of Spark's Kafka source."""
-COLUMNS_SHOWN: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
-"""The columns of the data source, for error messages; see read_schema.py."""
 
 
 def read_rows(plan: FetchPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -107,15 +101,3 @@ def _null_where_empty(headers: pa.ListArray) -> pa.ListArray:
     """Replaces empty header lists by null, as in Spark's Kafka source."""
     empty = pc.equal(pc.list_value_length(headers), 0)
     return pa.ListArray.from_arrays(headers.offsets, headers.values, type=_HEADERS, mask=empty)
-
-
-def check_columns(columns: tuple[str, ...], types: tuple[pa.DataType, ...], *, include_headers: bool) -> None:
-    """Raises BadSchema if a user's schema has a column or type that the source does not have."""
-    for name, kind in zip(columns, types, strict=True):
-        if name not in TYPES or TYPES[name] != kind:
-            raise BadSchema(
-                f"the source has no column {name} of type {kind}; omit the schema, or use some of these columns: "
-                f"{COLUMNS_SHOWN}"
-            )
-        if name == "headers" and not include_headers:
-            raise BadSchema("the schema has the column headers; set the option includeHeaders to true to read it")

@@ -1,5 +1,7 @@
 """The `penstock` data source: creates readers and writers for Spark."""
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -12,11 +14,21 @@ from pyspark.sql.types import StructType
 from penstock.spark import table
 from penstock.spark.errors import hide_tracebacks
 from penstock.spark.read_options import ReadOptions
-from penstock.spark.read_schema import source_schema
+from penstock.spark.read_schema import ReadColumns, parts_read, plan_readers, read_columns, source_schema
+from penstock.spark.values.options import PARTS
+
+if TYPE_CHECKING:
+    from penstock.spark.values.reading import PartReader
 
 
 class PenstockDataSource(DataSource):
-    """The data source of `format("penstock")` for read, readStream, write and writeStream: see docs/spark.md."""
+    """The data source of `format("penstock")` for read, readStream, write and writeStream: see docs/spark.md.
+
+    Spark calls `schema` once for each DataFrame, and pickles the object after that.
+    """
+
+    _readers: "tuple[PartReader, ...] | None" = None
+    """How keys and values are decoded, fixed by `schema`; None if the user or a SQL table gives the schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -27,7 +39,8 @@ class PenstockDataSource(DataSource):
             if table.is_new_table(self.options):
                 return table.table_schema(self.options)
             options = ReadOptions.parse(self.options)
-            return source_schema(include_headers=options.include_headers)
+            self._readers = plan_readers(options, PARTS)
+            return source_schema(options, self._readers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.reader import BatchReader, FilteringReader
@@ -36,7 +49,7 @@ class PenstockDataSource(DataSource):
             options = ReadOptions.parse(table.read_options(self.options, schema))
             options.check_batch()
             kind = FilteringReader if options.push_filters else BatchReader
-            return kind(options, _columns(schema, options))
+            return kind(options, self._columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from penstock.spark.stream_reader import StreamReader
@@ -44,7 +57,7 @@ class PenstockDataSource(DataSource):
         with hide_tracebacks():
             options = ReadOptions.parse(table.read_options(self.options, schema))
             options.check_stream()
-            return StreamReader(options, _columns(schema, options))
+            return StreamReader(options, self._columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.writer import batch_writer
@@ -58,13 +71,8 @@ class PenstockDataSource(DataSource):
         with hide_tracebacks():
             return stream_writer(self.options, schema, overwrite)
 
-
-def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from penstock.spark.rows import check_columns
-
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    columns = tuple(schema.fieldNames())
-    check_columns(columns, tuple(arrow.types), include_headers=options.include_headers)
-    return columns
+    def _columns(self, schema: StructType, options: ReadOptions) -> ReadColumns:
+        readers = self._readers
+        if readers is None:
+            readers = plan_readers(options, parts_read(schema.fieldNames(), options))
+        return read_columns(schema, options, readers)

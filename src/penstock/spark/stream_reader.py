@@ -25,6 +25,7 @@ from penstock.spark.errors import BadCheckpoint, hide_tracebacks
 from penstock.spark.positions import Positions, read_positions, write_positions
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_plan import OffsetRange, limit_offsets, split
+from penstock.spark.read_schema import ReadColumns
 from penstock.spark.reader import OffsetRangePartition, read_partition
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ Offsets = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: ReadColumns) -> None:
         self._options = options
         self._columns = columns
         self._driver: DriverClient | None = None

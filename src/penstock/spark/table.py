@@ -10,7 +10,7 @@ table has. Rows of another table have other offsets, and are refused.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import LongType, StructField, StructType
@@ -18,11 +18,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.spark.errors import BadOption, BadSchema
 from penstock.spark.options import BOOTSTRAP, OptionTable
 from penstock.spark.read_options import READ_OPTIONS, ReadOptions
-from penstock.spark.read_schema import source_schema
+from penstock.spark.read_schema import plan_readers, source_schema
+from penstock.spark.values.options import PARTS
 from penstock.spark.write_options import WRITE_OPTIONS, WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.spark.values.reading import PartReader
 
 METADATA: Final = "penstock.table"
 """Key of the column metadata that hold the options of a table, as a JSON object."""
@@ -55,7 +58,9 @@ def table_schema(properties: Mapping[str, str]) -> StructType:
     options = {name.lower(): text for name, text in given.items()}
     _check_names(given)
     reading = ReadOptions.parse(for_reading(options))
-    schema = source_schema(include_headers=reading.include_headers)
+    readers = plan_readers(reading, PARTS)
+    schema = source_schema(reading, readers)
+    options |= _pinned_versions(readers)
     if _TOPIC in for_writing(options):
         WriteOptions.parse(for_writing(options))
     default = str(table_mark(options))
@@ -67,6 +72,22 @@ def table_schema(properties: Mapping[str, str]) -> StructType:
     ]
     fields[0] = StructField(fields[0].name, fields[0].dataType, True, {METADATA: json.dumps(options)})
     return StructType(fields)
+
+
+def _pinned_versions(readers: "Iterable[PartReader]") -> dict[str, str]:
+    """Returns the options that name the schemas which the table's columns have: the columns stay as they are when the
+    registry gets newer schemas. Raises BadOption if the topics of the table have different versions."""
+    found: dict[str, str] = {}
+    for reader in readers:
+        versions = {each.version for each in reader.schemas.values()} - {0}
+        name = reader.part.option("SchemaVersion").lower()
+        if len(versions) > 1:
+            raise BadOption(
+                "the topics of the table have different versions of their schemas; set "
+                f"{reader.part.option('Subject')!r} to the subject whose schema all are read with"
+            )
+        found.update((name, str(version)) for version in versions)
+    return found
 
 
 def _check_names(given: Mapping[str, str]) -> None:

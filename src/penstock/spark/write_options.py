@@ -1,7 +1,7 @@
 """The options for writing, which are those of Spark's Kafka sink and of Kafka's producer: parsed and checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -20,6 +20,7 @@ from penstock.spark.options import (
     bootstrap_of,
     client_settings_of,
 )
+from penstock.spark.values.options import REGISTRATION_OPTIONS, TYPED_OPTIONS, RegistrationOptions, TypedOptions
 
 CLIENT_ID: Final = "penstock-spark"
 BATCH_BYTES: Final = 256 << 10
@@ -44,6 +45,8 @@ _LEVELS: Final = {
 WRITE_OPTIONS: Final = OptionTable(
     direction="writing",
     known=CLIENT_OPTIONS
+    | TYPED_OPTIONS
+    | REGISTRATION_OPTIONS
     | {
         *("topic", "delivery", TXN_APP, TXN_VERSION),
         *(COMPRESSION, *(level[0] for level in _LEVELS.values())),
@@ -61,8 +64,8 @@ WRITE_OPTIONS: Final = OptionTable(
         "kafka.partitioner.availability.timeout.ms",
     },
     refused={
-        "kafka.key.serializer": "keys are written unchanged; cast them to string or binary in Spark",
-        "kafka.value.serializer": "values are written unchanged; cast them to string or binary in Spark",
+        "kafka.key.serializer": "set 'keyFormat' to the format of keys: text, json, avro, protobuf or json-schema",
+        "kafka.value.serializer": "set 'valueFormat' to the format of values: text, json, avro, protobuf or json-schema",
         "kafka.transactional.id": "each task has its own, built from the query, its partition and its attempt",
         "kafka.interceptor.classes": "interceptors are Java classes, which Penstock cannot run; use Spark instead",
         "subscribe": "it is for reading; the topic to write to is named by 'topic', or by a column of that name",
@@ -94,11 +97,14 @@ class WriteOptions:
     txn_app: str | None = None
     """The query id of a batch write (`txnAppId`): a repeated write takes effect once. None: a new id per write."""
     txn_version: int = 0
+    typed: TypedOptions = field(default_factory=TypedOptions)
+    registration: RegistrationOptions = field(default_factory=RegistrationOptions)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "WriteOptions":
         """Parses the options given to `.option(...)`. Raises BadOption if one is unknown or invalid."""
         options = Options(given, WRITE_OPTIONS)
+        typed = TypedOptions.parse(options)
         codec = _parse_codec(options)
         _check_delivery_options(options)
         options.integer("kafka.linger.ms", least=0)  # checked only: batches are sent when full or at the end
@@ -124,6 +130,8 @@ class WriteOptions:
             send=_parse_send(options),
             txn_app=_parse_txn_app(options),
             txn_version=options.integer(TXN_VERSION, least=0) or 0,
+            typed=typed,
+            registration=RegistrationOptions.parse(options, typed),
         )
 
 
