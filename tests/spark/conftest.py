@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -14,6 +15,7 @@ from penstock.spark.worker_python import worker_python
 from tests.brokers import BrokerProcess
 
 from .lab import Lab
+from .typed_lab import TypedLab
 
 QUICK: Mapping[str, object] = {
     "log.retention.check.interval.ms": 100,
@@ -146,3 +148,10 @@ def topic() -> str:
 def checkpoint(tmp_path: Path) -> str:
     """Where a streaming query keeps what it has done."""
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def typed(lab: Lab, broker: BrokerProcess, topic: str) -> Iterator[TypedLab]:
+    """A topic, and the registry of the shared broker."""
+    with SchemaRegistryClient({"url": f"http://{broker.http}/registry"}) as registry:
+        yield TypedLab(lab, registry, broker.http, topic)

@@ -65,7 +65,9 @@ WRITE_OPTIONS: Final = OptionTable(
     },
     refused={
         "kafka.key.serializer": "set 'keyFormat' to the format of keys: text, json, avro, protobuf or json-schema",
-        "kafka.value.serializer": "set 'valueFormat' to the format of values: text, json, avro, protobuf or json-schema",
+        "kafka.value.serializer": (
+            "set 'valueFormat' to the format of values: text, json, avro, protobuf or json-schema"
+        ),
         "kafka.transactional.id": "each task has its own, built from the query, its partition and its attempt",
         "kafka.interceptor.classes": "interceptors are Java classes, which Penstock cannot run; use Spark instead",
         "subscribe": "it is for reading; the topic to write to is named by 'topic', or by a column of that name",

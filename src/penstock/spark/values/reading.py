@@ -48,7 +48,7 @@ class PartReader:
 
 
 def plan_readers(options: ReadOptions, parts: Collection[str]) -> tuple[PartReader, ...]:
-    """Returns how the given parts of messages are read: those that have a format other than binary. Asks the registry.
+    """Returns how those of the given parts of messages are read that are not binary. Asks the registry.
 
     Raises BadOption, and RegistryUnavailable if the registry does not answer.
     """

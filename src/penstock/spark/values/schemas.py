@@ -48,8 +48,8 @@ class SchemaText:
         return json_type(self._parse())
 
     def decoder(self, writer: SchemaText) -> ValueDecoder:
-        """Returns a decoder of payloads of schema `writer` into the column type of this schema. Raises a PenstockError
-        if the two do not fit."""
+        """Returns a decoder of payloads of schema `writer` into the column type of this schema. Raises a
+        PenstockError if the two do not fit."""
         match self.format:
             case ValueFormat.AVRO:
                 from penstock.schemas.columns.avro import avro_decoder
