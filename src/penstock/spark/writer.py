@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from penstock.spark.values.encoding import RowEncoder
+
 QUERY_ID: Final = "sql.streaming.queryId"
 """Name of the local property of a Spark task that holds the streaming query id. The checkpoint determines the id."""
 ONLY_BATCH: Final = 0
@@ -76,7 +78,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
             raise BadOption("mode 'overwrite' is not supported: topics are append-only; use mode('append')")
         given, mark = table.write_options(options, schema)
         parsed = WriteOptions.parse(given)
-        return BatchWriter(parsed, WriteColumns.of(schema, parsed.topic), mark)
+        columns, encoder = _plan(parsed, schema)
+        if encoder is not None:
+            encoder.plan()
+        return BatchWriter(parsed, columns, mark, encoder)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -84,22 +89,43 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     with hide_tracebacks():
         given, mark = table.write_options(options, schema)
         parsed = WriteOptions.parse(given)
-        return StreamWriter(parsed, WriteColumns.of(schema, parsed.topic), mark)
+        columns, encoder = _plan(parsed, schema)
+        return StreamWriter(parsed, columns, mark, encoder)
+
+
+def _plan(options: WriteOptions, schema: StructType) -> tuple[WriteColumns, RowEncoder | None]:
+    """Returns which columns are written, and the encoder of typed keys and values, if there are any."""
+    typed = [part.part for part in options.typed.parts]
+    columns = WriteColumns.of(schema, options.topic, typed)
+    if not typed:
+        return columns, None
+    from penstock.spark.values.encoding import RowEncoder  # late: most queries do not need it
+
+    return columns, RowEncoder(options, columns, schema)
 
 
 class BatchWriter(DataSourceArrowWriter):
     """The writer for one `df.write`. Tasks, and the driver when it commits, use copies of the writer."""
 
-    def __init__(self, options: WriteOptions, columns: WriteColumns, mark: int | None = None) -> None:
-        """`mark`: the default of the column `offset` that all rows have, if they are written to a SQL table."""
+    def __init__(
+        self,
+        options: WriteOptions,
+        columns: WriteColumns,
+        mark: int | None = None,
+        encoder: RowEncoder | None = None,
+    ) -> None:
+        """`mark`: the default of the column `offset` that all rows have, if they are written to a SQL table.
+        `encoder`: that of typed keys and values; None if they are binary."""
         self._options = options
         self._columns = columns
         self._mark = mark
+        self._encoder = encoder
         self.query = options.txn_app or f"batch-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         with hide_tracebacks():
-            return write_task(self._options, self._columns, self.query, table.checked(iterator, self._mark))
+            rows = encoded(table.checked(iterator, self._mark), self._encoder)
+            return write_task(self._options, self._columns, self.query, rows)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
@@ -123,11 +149,19 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query. Spark creates an instance in every task, and on the driver for every batch."""
 
-    def __init__(self, options: WriteOptions, columns: WriteColumns, mark: int | None = None) -> None:
-        """`mark`: the default of the column `offset` that all rows have, if they are written to a SQL table."""
+    def __init__(
+        self,
+        options: WriteOptions,
+        columns: WriteColumns,
+        mark: int | None = None,
+        encoder: RowEncoder | None = None,
+    ) -> None:
+        """`mark`: the default of the column `offset` that all rows have, if they are written to a SQL table.
+        `encoder`: that of typed keys and values; None if they are binary."""
         self._options = options
         self._columns = columns
         self._mark = mark
+        self._encoder = encoder
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         with hide_tracebacks():
@@ -135,7 +169,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             query = None if context is None else context.getLocalProperty(QUERY_ID)
             if query is None:
                 raise BadOption(f"not a task of a streaming query: {QUERY_ID} is not set; use df.write instead")
-            return write_task(self._options, self._columns, query, table.checked(iterator, self._mark))
+            rows = encoded(table.checked(iterator, self._mark), self._encoder)
+            return write_task(self._options, self._columns, query, rows)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
@@ -155,6 +190,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 # -- task
+
+
+def encoded(rows: Iterator[pa.RecordBatch], encoder: RowEncoder | None) -> Iterator[pa.RecordBatch]:
+    """Returns the rows with binary keys and values."""
+    return rows if encoder is None else encoder.encode(rows)
 
 
 def write_task(

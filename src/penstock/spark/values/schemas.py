@@ -78,6 +78,18 @@ class SchemaText:
 
         return JsonEncoder(self.column_type())
 
+    def record_name(self) -> str | None:
+        """Returns the full name of an Avro record or a Protobuf message; None if the schema has none."""
+        match self.format:
+            case ValueFormat.AVRO:
+                name: str | None = getattr(self._parse().root, "name", None)
+                return name
+            case ValueFormat.PROTOBUF:
+                from penstock.schemas.formats.protobuf.message_indexes import FIRST_MESSAGE, message_name
+
+                return message_name(self._parse(), FIRST_MESSAGE)
+        return None
+
     def _parse(self) -> Any:
         references = dict(self.references)
         match self.format:
