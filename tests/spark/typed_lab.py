@@ -70,6 +70,10 @@ class TypedLab:
         """Options to read the topic with the registry."""
         return self.lab.options(self.topic, schemaRegistry=self.url, **options)
 
+    def write_options(self, **options: str) -> dict[str, str]:
+        """Options to write the topic with the registry."""
+        return {"topic": self.topic, **self.lab.options(schemaRegistry=self.url, **options)}
+
     def reader(self, schema: StructType | None = None, **options: str) -> BatchReader:
         return self.reader_of(self.options(**options), schema)
 

@@ -10,7 +10,7 @@ from penstock.client.schema_registry_errors import SCHEMA_NOT_FOUND, SUBJECT_NOT
 from penstock.client.schema_registry_models import LATEST, Schema
 from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.spark.errors import BadOption, BadSchema
-from penstock.spark.values.column_types import misfit
+from penstock.spark.values.column_types import misfit, nullable
 from penstock.spark.values.ddl import parse_ddl
 from penstock.spark.values.framing import HEADER
 from penstock.spark.values.options import REGISTER, USE_LATEST, VALUE, PartOptions, ValueFormat
@@ -96,8 +96,11 @@ def _choose_schema(options: WriteOptions, part: PartOptions, kind: pa.DataType) 
     if options.registration.use_latest or part.version is not None:
         found = registry.find(part, subject)
         return found.schema, found.id
+    name = part.message or _record_name(options, part, subject)
     try:
-        return derive_schema(part.format, kind, part.message or _record_name(options, part, subject)), None
+        # Whether a DataFrame's column may be null changes easily: one with a constant may not. A new field that may not
+        # be null would be an incompatible change.
+        return derive_schema(part.format, nullable(kind), name), None
     except NoColumnType as error:
         raise BadSchema(f"the {part.part}s cannot be written as {part.format.value}: {error}") from None
 
