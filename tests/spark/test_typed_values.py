@@ -47,9 +47,7 @@ def test_a_bad_record_fails_with_its_place_and_the_remedy(lab: Lab, topic: str) 
 
 
 def test_bad_records_are_null_with_the_reason_and_the_bytes(lab: Lab, topic: str) -> None:
-    rows = plain(
-        lab, topic, b'{"id": 1}', b"\xff", None, valueFormat="json", valueSchema=DDL, onBadRecord="null"
-    )
+    rows = plain(lab, topic, b'{"id": 1}', b"\xff", None, valueFormat="json", valueSchema=DDL, onBadRecord="null")
     assert [row["value"] for row in rows] == [{"id": 1, "item": None}, None, None]
     assert rows[0]["badRecord"] is rows[2]["badRecord"] is None
     bad = rows[1]["badRecord"]
@@ -182,7 +180,9 @@ def test_several_topics_must_have_one_type(typed: TypedLab) -> None:
     assert sorted(row["value"]["id"] for row in rows_of(typed.reader_of(pattern))) == [0, 1]
     typed.registry.set_compatibility(f"{other.topic}-value", "NONE")
     other.register(json_schema(id="string"), "JSON")
-    with pytest.raises(BadOption, match="have different types in the registry; read one topic, or set 'valueSubject'"):
+    with pytest.raises(
+        BadOption, match="have different types in the registry; read one topic, or set 'valueSubject'"
+    ):
         typed.reader_of(both)
     one = both | {"valueSubject": f"{typed.topic}-value"}
     assert sorted(row["value"]["id"] for row in rows_of(typed.reader_of(one))) == [0, 1]
@@ -192,7 +192,9 @@ def test_a_subject_that_does_not_exist_or_has_another_format_is_reported(typed: 
     with pytest.raises(BadOption, match=f"has no schema of subject '{typed.topic}-value': register it with"):
         typed.rows(**JSON)
     typed.register('"string"')
-    with pytest.raises(BadOption, match="has a schema of type AVRO, but 'valueFormat' is 'json-schema'; set it to avro"):
+    with pytest.raises(
+        BadOption, match="has a schema of type AVRO, but 'valueFormat' is 'json-schema'; set it to avro"
+    ):
         typed.rows(**JSON)
     typed.registry.register_schema(f"{typed.topic}-odd", _schema(json.dumps({"type": "object"}), "JSON"))
     with pytest.raises(BadOption, match="declares no properties. Set 'valueFormat' to binary"):

@@ -54,12 +54,12 @@ class TypedLab:
     def encode_json(self, rows: Sequence[object], schema: str = ORDER_JSON) -> list[bytes]:
         return self._encode(rows, JSONSerializer(schema, self.registry))
 
-    def encode_avro(self, rows: Sequence[object], schema: str, part: MessageField = MessageField.VALUE) -> list[bytes]:
+    def encode_avro(
+        self, rows: Sequence[object], schema: str, part: MessageField = MessageField.VALUE
+    ) -> list[bytes]:
         return self._encode(rows, AvroSerializer(self.registry, schema), part)
 
-    def _encode(
-        self, rows: Sequence[object], serialize: Any, part: MessageField = MessageField.VALUE
-    ) -> list[bytes]:
+    def _encode(self, rows: Sequence[object], serialize: Any, part: MessageField = MessageField.VALUE) -> list[bytes]:
         context = SerializationContext(self.topic, part)
         return [serialize(row, context) for row in rows]
 
