@@ -77,6 +77,6 @@ def test_an_incompatible_schema_fails_before_anything_is_written(spark: SparkSes
 def test_a_row_that_does_not_fit_fails_with_its_field(spark: SparkSession, typed: TypedLab) -> None:
     typed.register(json_schema(id="integer", item="string"), "JSON")
     rows: Any = spark.sql("SELECT * FROM VALUES (1L, 'x'), (NULL, 'y') AS t(id, item)")
-    with pytest.raises(PySparkException, match="the value of a row does not fit its schema: .*'id' is null"):
+    with pytest.raises(PySparkException, match=r"the value of a row does not fit its schema: .*'id' is null"):
         save(rows, typed, useLatestSchema="true", **JSON)
     assert typed.lab.values(typed.topic) == []

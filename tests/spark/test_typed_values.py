@@ -180,9 +180,7 @@ def test_several_topics_must_have_one_type(typed: TypedLab) -> None:
     assert sorted(row["value"]["id"] for row in rows_of(typed.reader_of(pattern))) == [0, 1]
     typed.registry.set_compatibility(f"{other.topic}-value", "NONE")
     other.register(json_schema(id="string"), "JSON")
-    with pytest.raises(
-        BadOption, match="have different types in the registry; read one topic, or set 'valueSubject'"
-    ):
+    with pytest.raises(BadOption, match="have different types in the registry; read one topic, or set"):
         typed.reader_of(both)
     one = both | {"valueSubject": f"{typed.topic}-value"}
     assert sorted(row["value"]["id"] for row in rows_of(typed.reader_of(one))) == [0, 1]
@@ -192,12 +190,10 @@ def test_a_subject_that_does_not_exist_or_has_another_format_is_reported(typed: 
     with pytest.raises(BadOption, match=f"has no schema of subject '{typed.topic}-value': register it with"):
         typed.rows(**JSON)
     typed.register('"string"')
-    with pytest.raises(
-        BadOption, match="has a schema of type AVRO, but 'valueFormat' is 'json-schema'; set it to avro"
-    ):
+    with pytest.raises(BadOption, match="type AVRO, but 'valueFormat' is 'json-schema'; set it to avro"):
         typed.rows(**JSON)
     typed.registry.register_schema(f"{typed.topic}-odd", _schema(json.dumps({"type": "object"}), "JSON"))
-    with pytest.raises(BadOption, match="declares no properties. Set 'valueFormat' to binary"):
+    with pytest.raises(BadOption, match=r"declares no properties\. Set 'valueFormat' to binary"):
         typed.rows(valueSubject=f"{typed.topic}-odd", **JSON)
     with pytest.raises(BadOption, match="has no version 7 of subject"):
         typed.rows(valueSchemaVersion="7", **JSON)
