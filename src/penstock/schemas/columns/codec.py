@@ -38,7 +38,9 @@ class Decoded(NamedTuple):
 class ValueDecoder(Protocol):
     """Decodes payloads of one writer schema into the column type of a reader schema."""
 
-    type: pa.DataType
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the decoded column."""
 
     def decode(self, payloads: pa.BinaryArray, header_bytes: int) -> Decoded:
         """Decodes each payload after its first `header_bytes` bytes: 5 for Confluent's magic byte and schema id."""

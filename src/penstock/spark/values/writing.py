@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.client.schema_registry_errors import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND, RegistryError
 from penstock.client.schema_registry_models import LATEST, Schema
+from penstock.foundation.errors import PenstockError
 from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.spark.errors import BadOption, BadSchema
 from penstock.spark.values.column_types import misfit, nullable
@@ -98,10 +99,10 @@ def _choose_schema(options: WriteOptions, part: PartOptions, kind: pa.DataType) 
         return found.schema, found.id
     name = part.message or _record_name(options, part, subject)
     try:
-        # Whether a DataFrame's column may be null changes easily: one with a constant may not. A new field that may not
-        # be null would be an incompatible change.
+        # Whether a DataFrame's column may be null changes easily: one with a constant may not. A new field that may
+        # not be null would be an incompatible change.
         return derive_schema(part.format, nullable(kind), name), None
-    except NoColumnType as error:
+    except PenstockError as error:
         raise BadSchema(f"the {part.part}s cannot be written as {part.format.value}: {error}") from None
 
 
