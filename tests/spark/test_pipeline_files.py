@@ -88,7 +88,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> N
     text = GOOD.replace("topic: totals", "topik: totals").replace("500 ms", "soon").replace("at-least-once", "maybe")
     assert problems_of(file, text) == [
         "totals.yaml:12:3: there is no 'topik' in sink; did you mean 'topic'? possible are bootstrap, create, "
-        "format, key, mode, options, partition_by, path, topic, value",
+        "format, key, mode, options, partition_by, path, registry, topic, value",
         "totals.yaml:14:10: trigger: 'soon' is not a duration; write for example 500 ms, 10 seconds, 5 min, 2 h",
         "totals.yaml:15:11: delivery: 'maybe' is not known; possible are at-least-once, exactly-once",
     ]
@@ -125,6 +125,22 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> N
         ),
         ("name: totals", "name: [totals", "totals.yaml:2:10: is not YAML"),
         pytest.param("name: totals", "name: " + "[" * 20_000, "is nested too deeply", id="deep"),
+        (
+            "topic: orders",
+            "topic: orders\n    value: avro",
+            "totals.yaml:7:5: source 'orders': values in avro have the schema of the registry; leave out schema",
+        ),
+        (
+            "topic: orders",
+            "topic: orders\n    registry: http://localhost:9324/registry",
+            "totals.yaml:6:5: source 'orders': registry requires value: avro, protobuf, json-schema; it is json",
+        ),
+        (
+            "  key: minute",
+            "  registry: http://localhost:9324/registry",
+            "sink: registry requires value: avro, protobuf, json-schema; it is json",
+        ),
+        ("name: totals", "registry: ftp://ada:secret@x", "registry: 'x' is not the URL of a schema registry"),
         ("  orders:\n", "  my orders:\n", "'my orders' cannot be the name of a table"),
         ("sql: |", "python: orders.py\nsql: |", "sql and python are both set"),
     ],

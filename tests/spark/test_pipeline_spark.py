@@ -23,8 +23,10 @@ from penstock.spark.pipelines.runner import run_in
 from penstock.spark.sessions import QUERY_LOGGERS, redirect_query_errors
 from tests.brokers import BrokerProcess
 from tests.clients.drivers import NOW_MS, Outgoing
+from tests.registry.rest_client import record
 
 from .lab import Lab
+from .typed_lab import TypedLab
 
 FORMATS = ["parquet", "delta"]
 
@@ -208,6 +210,36 @@ def test_a_corrupt_value_is_named_and_can_be_dropped_or_kept(pipelines: Pipeline
         sql="SELECT _offset, _corrupt FROM orders WHERE _corrupt IS NOT NULL",
     )
     assert [list(row) for row in shown.tables[0].rows] == [[2, "no json"]]
+
+
+def test_avro_values_are_columns_and_are_written_with_a_schema(pipelines: Pipelines, typed: TypedLab) -> None:
+    good = typed.encode_avro([{"id": 1, "item": "tea"}, {"id": 2, "item": "rum"}], record("id:long", "item:string"))
+    typed.produce(*good, b"no schema id")
+    into = typed.other("out")
+    sources = {"sources__orders__topic": typed.topic, "sources__orders__value": "avro"}
+    report = pipelines(
+        "sql",
+        **sources,
+        sources__orders__on_corrupt="drop",
+        sql="SELECT upper(item) AS item, id FROM orders",
+        sink__topic=into.topic,
+        sink__key="item",
+        sink__value="json-schema",
+        registry=typed.url,
+        name=typed.topic,
+    )
+    assert report.facts["rows"] == 3
+    written = into.rows(valueFormat="json-schema")
+    assert [(row["key"], row["value"]) for row in written] == [(b"TEA", {"id": 1}), (b"RUM", {"id": 2})]
+    shown = pipelines(
+        "sql", **sources, sources__orders__on_corrupt="keep", sql="SELECT id, _offset, _corrupt.reason FROM orders"
+    )
+    first, _, last = (list(row) for row in shown.tables[0].rows)
+    assert first == [1, 0, None]
+    assert last[:2] == [None, 2]
+    assert "so it has no schema id" in last[2]
+    with pytest.raises(PenstockError, match=rf"offset 2 of partition {typed.topic}-0 cannot be read: its value"):
+        pipelines("sql", **sources, sql="SELECT id FROM orders")
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from penstock.client.address import parse_bootstrap
+from penstock.client.schema_registry_urls import parse_urls
 from penstock.spark.pipelines.document import (
     Location,
     PipelineInvalid,
@@ -243,6 +244,14 @@ def topic(value: Value) -> str:
 def bootstrap(value: Value) -> str:
     found = _scalar(value, "HOST:PORT").text
     parse_bootstrap(found)
+    return found
+
+
+@_reader("URL[,…]")
+def registry_urls(value: Value) -> str:
+    """Checks the URLs of a schema registry and returns them as text."""
+    found = _scalar(value, "a URL").text.strip()
+    parse_urls(found)
     return found
 
 

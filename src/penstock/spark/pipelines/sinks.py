@@ -20,11 +20,14 @@ from penstock.spark.pipelines.options import (
     number,
     option,
     pairs,
+    registry_urls,
     text,
     topic,
 )
 from penstock.spark.pipelines.pipeline import EXACTLY_ONCE, Need, Run, StreamOptions
 from penstock.spark.pipelines.query_progress import Totals, watch
+from penstock.spark.pipelines.typed_values import FORMATS as TYPED
+from penstock.spark.pipelines.typed_values import check_registry, registry_options
 from penstock.spark.query_start import start_query
 
 if TYPE_CHECKING:
@@ -54,9 +57,15 @@ class Sink:
     bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
     key: str | None = option(text, "The column for the message key", default=None, metavar="COLUMN")
     value: str = option(
-        choice("json", "columns"),
-        "json: all columns but the key become a JSON value; columns: uses the columns key, value, headers, partition",
+        choice("json", "columns", *TYPED),
+        "columns: uses the columns key, value, headers, partition; otherwise all columns but the key become a value "
+        "of that format",
         default="json",
+    )
+    registry: str | None = option(
+        registry_urls,
+        "The schema registry, if other than the pipeline's; by default that of the brokers",
+        default=None,
     )
     mode: str = option(
         choice("append", "update", "complete"), "Which rows of an aggregation each batch writes", default="append"
@@ -68,6 +77,7 @@ class Sink:
 def check_sink(sink: Sink) -> Iterator[Problem]:
     if sink.topic is not None and sink.path is not None:
         yield Problem(sink.locations.table, "sink: topic and path are both set; set only one")
+    yield from check_registry("sink", sink.value, sink.registry, sink.locations)
     for key in ("key", "create", "bootstrap"):
         if getattr(sink, key) is not None and sink.topic is None:
             yield Problem(sink.locations.of(key), f"sink: {key} requires a topic")
@@ -102,17 +112,20 @@ def messages(frame: "DataFrame", sink: Sink) -> "DataFrame":
     fields = [name for name in there if name != sink.key]
     if not fields:
         raise WrongColumns("the key is the only column; add one for the value")
-    value = fn.to_json(fn.struct(*(fn.col(f"`{name}`") for name in fields))).alias("value")
+    record = fn.struct(*(fn.col(f"`{name}`") for name in fields))
+    value = (record if sink.value in TYPED else fn.to_json(record)).alias("value")
     if sink.key is None:
         return frame.select(value)
     return frame.select(fn.col(f"`{sink.key}`").cast("string").alias("key"), value)
 
 
 def topic_writer_options(sink: Sink, default: str, delivery: str) -> dict[str, str]:
+    brokers = sink.bootstrap or default
     return {
-        "kafka.bootstrap.servers": sink.bootstrap or default,
+        "kafka.bootstrap.servers": brokers,
         "topic": sink.topic or "",
         "delivery": delivery,
+        **registry_options(sink.value, sink.registry, brokers),
         **sink.options,
     }
 

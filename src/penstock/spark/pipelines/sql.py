@@ -3,13 +3,13 @@
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.document import Problem
-from penstock.spark.pipelines.options import named, nested, option, text
+from penstock.spark.pipelines.options import named, nested, option, registry_urls, text
 from penstock.spark.pipelines.pipeline import Need, Pipeline, Report, ReportTable, Run, StreamOptions
 from penstock.spark.pipelines.sinks import (
     Sink,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Transform = Callable[..., "DataFrame"]
+SourceOrSink = TypeVar("SourceOrSink", Source, Sink)
 
 
 class NoFunction(PenstockError):
@@ -41,6 +42,9 @@ class SqlOptions(StreamOptions):
         text, "A function instead of SQL, called with the tables by name", default=None, metavar="FILE.py:FUNCTION"
     )
     sink: Sink | None = option(nested(Sink), "Where to write the result; by default the terminal", default=None)
+    registry: str | None = option(
+        registry_urls, "The schema registry; by default that of the brokers which have the topics", default=None
+    )
 
 
 def _check(options: SqlOptions) -> Iterator[Problem]:
@@ -97,11 +101,13 @@ def _needs(options: SqlOptions) -> Iterator[Need]:
 
 
 def _run(options: SqlOptions, run: Run) -> Report:
-    sink = options.sink
+    sink = None if options.sink is None else _with_registry(options.sink, options)
     # Output to the terminal is a batch query, as a streaming query would not end.
     as_stream = sink is not None and any(source.is_stream for source in options.sources.values())
     tables = {
-        name: open_source(run, source, options.bootstrap, as_stream=as_stream and source.is_stream)
+        name: open_source(
+            run, _with_registry(source, options), options.bootstrap, as_stream=as_stream and source.is_stream
+        )
         for name, source in options.sources.items()
     }
     result = _result(options, run, tables)
@@ -121,6 +127,11 @@ def _run(options: SqlOptions, run: Run) -> Report:
         write_topic(result, sink, options)
         return Report(verdict=f"results are in {where}")
     return Report(verdict=f"{write_lake(run, result, sink)} rows were added to {where}")
+
+
+def _with_registry(part: SourceOrSink, options: SqlOptions) -> SourceOrSink:
+    """Returns a source or a sink with the registry of the pipeline, unless it names one."""
+    return part if part.registry is not None else replace(part, registry=options.registry)
 
 
 def _result(options: SqlOptions, run: Run, tables: Mapping[str, "DataFrame"]) -> "DataFrame":

@@ -22,11 +22,19 @@ from penstock.spark.pipelines.options import (
     number,
     option,
     pairs,
+    registry_urls,
     schema,
     text,
     topics,
 )
 from penstock.spark.pipelines.pipeline import Need, Run
+from penstock.spark.pipelines.typed_values import (
+    FORMATS,
+    bad_record_options,
+    check_registry,
+    flatten_values,
+    registry_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -64,7 +72,12 @@ class Source:
         default="lake",
     )
     bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
-    value: str = option(choice("json", "text", "binary"), "The format of message values", default="json")
+    value: str = option(choice("json", "text", "binary", *FORMATS), "The format of message values", default="json")
+    registry: str | None = option(
+        registry_urls,
+        "The schema registry, if other than the pipeline's; by default that of the brokers",
+        default=None,
+    )
     schema: str = option(schema, "The fields of JSON values, or the columns of files", default="infer")
     on_corrupt: str = option(
         choice("fail", "drop", "keep"),
@@ -92,10 +105,10 @@ class Source:
         """Returns the names of the columns; None if they are not known before reading."""
         if self.path is not None:
             return None if self.schema == "infer" else columns_of(self.schema)
-        if self.value != "json":
+        if self.value in ("text", "binary"):
             return list(RAW_COLUMNS)
         if self.schema == "infer":
-            return None
+            return None  # only the messages, or the registry, know them
         return [*columns_of(self.schema), *METADATA_COLUMNS, *(["_corrupt"] if self.on_corrupt == "keep" else [])]
 
 
@@ -110,6 +123,10 @@ def check_source(name: str, source: Source) -> Iterator[Problem]:
             re.compile(source.pattern)
         except re.error as error:
             yield Problem(source.locations.of("pattern"), f"{source.pattern!r} is not a regular expression: {error}")
+    yield from check_registry(f"source {name!r}", source.value, source.registry, source.locations)
+    if source.value in FORMATS and source.schema != "infer":
+        message = f"source {name!r}: values in {source.value} have the schema of the registry; leave out schema"
+        yield Problem(source.locations.of("schema"), message)
     columns = source.columns()
     if source.watermark is not None and columns is not None and source.watermark.column not in columns:
         there = ", ".join(columns)
@@ -174,6 +191,8 @@ def topic_options(source: Source, default: str) -> dict[str, str]:
         found["maxOffsetsPerTrigger"] = str(source.max_rows)
     if source.group is not None:
         found["kafka.group.id"] = source.group
+    found |= registry_options(source.value, source.registry, found["kafka.bootstrap.servers"])
+    found |= bad_record_options(source.value, source.on_corrupt)
     return found | dict(source.options)
 
 
@@ -184,6 +203,8 @@ def _open_topic(run: Run, source: Source, default: str, as_stream: bool) -> "Dat
     else:
         options.pop("maxOffsetsPerTrigger", None)
         raw = run.spark.read.format("penstock").options(**({"endingOffsets": source.ending} | options)).load()
+    if source.value in FORMATS:
+        return flatten_values(raw, source.on_corrupt, METADATA_COLUMNS)
     if source.value == "binary":
         return raw
     if source.value == "text":
