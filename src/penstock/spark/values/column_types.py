@@ -40,10 +40,10 @@ def misfit(found: pa.DataType, wanted: pa.DataType, path: str = "") -> str | Non
     """
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         return _misfit_of_structs(found, wanted, path)
-    for is_kind in (pa.types.is_list, pa.types.is_map):
+    for is_kind, names in ((pa.types.is_list, ("element",)), (pa.types.is_map, ("key", "value"))):
         if is_kind(found) and is_kind(wanted):
-            for one, other in zip(_fields(found), _fields(wanted), strict=True):
-                reason = misfit(one.type, other.type, _join(path, other.name))
+            for one, other, name in zip(_fields(found), _fields(wanted), names, strict=True):
+                reason = misfit(one.type, other.type, _join(path, name))
                 if reason is not None:
                     return reason
             return None
