@@ -119,6 +119,28 @@ def test_json_and_texts_need_no_registry(typed: TypedLab) -> None:
     assert (message.key, orjson.loads(message.value or b"")) == (b"k", ORDERS[0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "format", "reason"),
+    [
+        (pa.int64(), "text", "the values do not fit their format, which is text: the column is int64, but string"),
+        (
+            pa.map_(pa.int32(), pa.string()),
+            "json",
+            "the values cannot be written as json: The column has the type map",
+        ),
+        (pa.list_(pa.list_(pa.string())), "protobuf", "the values cannot be written as protobuf"),
+        (pa.map_(pa.int32(), pa.string()), "avro", "the values cannot be written as avro"),
+    ],
+)
+def test_types_that_a_format_does_not_have_are_refused(
+    typed: TypedLab, kind: pa.DataType, format: str, reason: str
+) -> None:
+    registry = {"schemaRegistry": typed.url} if format in ("avro", "protobuf") else {}
+    options = {"topic": typed.topic, **typed.lab.options(valueFormat=format, **registry)}
+    with pytest.raises(BadSchema, match=reason):
+        write_with(options, [], pa.schema([("value", kind)]))
+
+
 def test_avro_without_a_registry_has_no_header(typed: TypedLab) -> None:
     text = record("id:long", "item:string")
     write_with({"topic": typed.topic, **typed.lab.options(valueSchema=text, **AVRO)}, ORDERS[:1])

@@ -25,6 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.spark.errors import BadOption
+from penstock.spark.values.options import PartOptions
+
 _TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(\w+)|([<>(),:]))")
 _BASIC: Final[dict[str, Callable[[], DataType]]] = {
     **dict.fromkeys(("bigint", "long"), LongType),
@@ -54,6 +57,14 @@ def parse_ddl(text: str) -> DataType:
     """
     parser = _Parser(text)
     return parser.columns("") if parser.begins_with_column() else parser.whole_type()
+
+
+def parse_json_type(part: PartOptions) -> DataType:
+    """Returns the type of the option `valueSchema` or `keySchema` for JSON. Raises BadOption."""
+    try:
+        return parse_ddl(part.schema or "")
+    except ValueError as error:
+        raise BadOption(f"option {part.option('Schema')!r}: {error}") from None
 
 
 class _Parser:

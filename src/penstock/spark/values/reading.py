@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StringType
 from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.spark.driver import DriverClient
 from penstock.spark.errors import BadOption
-from penstock.spark.values.ddl import parse_ddl
+from penstock.spark.values.ddl import parse_json_type
 from penstock.spark.values.options import PartOptions, ValueFormat
 from penstock.spark.values.registry import Registry
 from penstock.spark.values.schemas import SchemaText
@@ -60,7 +60,7 @@ def _plan(options: ReadOptions, part: PartOptions) -> PartReader:
         case ValueFormat.TEXT:
             return PartReader(part=part, type=StringType(), schemas={})
         case ValueFormat.JSON:
-            return PartReader(part=part, type=_json_type(part), schemas={})
+            return PartReader(part=part, type=parse_json_type(part), schemas={})
     schemas = _find_schemas(options, part)
     types = {topic: _column_type(part, each) for topic, each in schemas.items()}
     first = next(iter(types))
@@ -71,13 +71,6 @@ def _plan(options: ReadOptions, part: PartOptions) -> PartReader:
                 f"topic, or set {part.option('Subject')!r} to the subject whose schema all are read with"
             )
     return PartReader(part=part, type=from_arrow_type(types[first], prefer_timestamp_ntz=True), schemas=schemas)
-
-
-def _json_type(part: PartOptions) -> DataType:
-    try:
-        return parse_ddl(part.schema or "")
-    except ValueError as error:
-        raise BadOption(f"option {part.option('Schema')!r}: {error}") from None
 
 
 def _find_schemas(options: ReadOptions, part: PartOptions) -> Mapping[str, ReaderSchema]:

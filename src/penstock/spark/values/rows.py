@@ -43,7 +43,8 @@ def read_typed_rows(plan: FetchPlan, columns: ReadColumns, options: ReadOptions)
                 bad = sorted(reasons)
                 letters.write(rows.take(pa.array(bad)), [reasons[row] for row in bad])
                 typed = typed.filter(pa.array([row not in reasons for row in range(rows.num_rows)]))
-            yield typed
+            if typed.num_rows:
+                yield typed
     finally:
         if letters is not None:
             letters.close()

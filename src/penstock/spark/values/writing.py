@@ -12,7 +12,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.spark.errors import BadOption, BadSchema
 from penstock.spark.values.column_types import misfit, nullable
-from penstock.spark.values.ddl import parse_ddl
+from penstock.spark.values.ddl import parse_json_type
 from penstock.spark.values.framing import HEADER
 from penstock.spark.values.options import REGISTER, USE_LATEST, VALUE, PartOptions, ValueFormat
 from penstock.spark.values.registry import Registry
@@ -60,31 +60,35 @@ def _plan(options: WriteOptions, columns: WriteColumns, schema: StructType, part
     kind = given.field(part.part).type if fields is None else pa.struct([given.field(name) for name in fields])
     writer = PartWriter(part=part.part, format=part.format, fields=fields, type=kind)
     if part.format is ValueFormat.TEXT:
+        _check_fit(part, kind, pa.string(), "their format, which is text")
         return replace(writer, type=pa.string())
     if part.format is ValueFormat.JSON:
-        return writer if part.schema is None else replace(writer, type=_fitting_type(part, kind))
+        return replace(writer, type=_json_type(part, kind))
     found, schema_id = _choose_schema(options, part, kind)
     wanted = _column_type(part, found)
-    reason = misfit(kind, wanted)
-    if reason is not None:
-        raise BadSchema(f"the {part.part}s do not fit their schema: {reason}")
+    _check_fit(part, kind, wanted, "their schema")
     if schema_id is None and options.typed.registry is not None:
         schema_id = _register(options, part, found)
     header = b"" if schema_id is None else HEADER.pack(0, schema_id)
     return replace(writer, type=wanted, schema=found, header=header)
 
 
-def _fitting_type(part: PartOptions, kind: pa.DataType) -> pa.DataType:
-    """Returns the type of the option `valueSchema` for JSON. Raises BadSchema if the column does not fit it."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    try:
-        wanted = to_arrow_type(parse_ddl(part.schema or ""), timezone="UTC")
-    except ValueError as error:
-        raise BadOption(f"option {part.option('Schema')!r}: {error}") from None
+def _check_fit(part: PartOptions, kind: pa.DataType, wanted: pa.DataType, what: str) -> None:
+    """Raises BadSchema if a column cannot be converted to the type of its schema."""
     reason = misfit(kind, wanted)
     if reason is not None:
-        raise BadSchema(f"the {part.part}s do not fit the option {part.option('Schema')!r}: {reason}")
+        raise BadSchema(f"the {part.part}s do not fit {what}: {reason}")
+
+
+def _json_type(part: PartOptions, kind: pa.DataType) -> pa.DataType:
+    """Returns the type that is written as JSON: that of the option `valueSchema`, or of the column."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if part.schema is None:
+        _derive(ValueFormat.JSON_SCHEMA, part, kind, "")  # raises if JSON cannot hold the type
+        return kind
+    wanted = to_arrow_type(parse_json_type(part), timezone="UTC")
+    _check_fit(part, kind, wanted, f"the option {part.option('Schema')!r}")
     return wanted
 
 
@@ -97,11 +101,14 @@ def _choose_schema(options: WriteOptions, part: PartOptions, kind: pa.DataType) 
     if options.registration.use_latest or part.version is not None:
         found = registry.find(part, subject)
         return found.schema, found.id
-    name = part.message or _record_name(options, part, subject)
+    return _derive(part.format, part, kind, part.message or _record_name(options, part, subject)), None
+
+
+def _derive(format: ValueFormat, part: PartOptions, kind: pa.DataType, name: str) -> SchemaText:
     try:
         # Whether a DataFrame's column may be null changes easily: one with a constant may not. A new field that may
         # not be null would be an incompatible change.
-        return derive_schema(part.format, nullable(kind), name), None
+        return derive_schema(format, nullable(kind), name)
     except PenstockError as error:
         raise BadSchema(f"the {part.part}s cannot be written as {part.format.value}: {error}") from None
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.schemas.columns.codec import CannotEncode
 
-_OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+_OPTIONS: Final = orjson.OPT_UTC_Z
 
 
 class JsonEncoder:
