@@ -148,6 +148,17 @@ def test_a_task_waits_for_a_registry_that_restarts(typed: TypedLab, own_broker: 
         found = pool.submit(lambda: rows_of(typed.reader_of(options)))
         other.start()
         assert [row["value"] for row in found.result()] == [{"id": 1, "item": "tea"}]
+    other.stop()
+    assert [row["value"] for row in rows_of(typed.reader_of(options))] == [{"id": 1, "item": "tea"}]  # remembered
+
+
+def test_ids_are_those_of_the_subjects_context(typed: TypedLab) -> None:
+    for number, text in enumerate(('"string"', '"bytes"', ORDER)):  # ids start at 1 in each context
+        subject = f":.{typed.topic}:orders-{number}"
+        schema_id = typed.registry.register_schema(subject, Schema(text, "AVRO"))
+    assert schema_id == 3
+    typed.produce(b"\0\0\0\0\3\x02\x06tea")
+    assert typed.values(valueSubject=subject, **AVRO) == [{"id": 1, "item": "tea"}]
 
 
 def test_the_next_url_is_asked_if_one_does_not_answer(typed: TypedLab) -> None:
