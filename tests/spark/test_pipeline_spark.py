@@ -212,6 +212,7 @@ def test_a_corrupt_value_is_named_and_can_be_dropped_or_kept(pipelines: Pipeline
     assert [list(row) for row in shown.tables[0].rows] == [[2, "no json"]]
 
 
+@pytest.mark.slow
 def test_avro_values_are_columns_and_are_written_with_a_schema(pipelines: Pipelines, typed: TypedLab) -> None:
     good = typed.encode_avro([{"id": 1, "item": "tea"}, {"id": 2, "item": "rum"}], record("id:long", "item:string"))
     typed.produce(*good, b"no schema id")

@@ -17,6 +17,7 @@ from .typed_lab import ORDERS, TypedLab, json_schema
 JSON = {"valueFormat": "json-schema"}
 AVRO = {"valueFormat": "avro"}
 ORDER = record("id:long", "item:string")
+NEWER = record("id:long", "item:string", 'tag:string="none"')
 
 
 def save(rows: DataFrame, typed: TypedLab, **options: str) -> None:
@@ -42,18 +43,17 @@ def test_confluents_deserializer_reads_what_spark_wrote_as_json(spark: SparkSess
 
 
 def test_sql_tables_have_typed_columns_that_stay_as_they_are(spark: SparkSession, typed: TypedLab) -> None:
-    typed.produce(*typed.encode_json(ORDERS[:1]))
+    typed.produce(*typed.encode_avro(ORDERS[:1], ORDER))
     name = typed.topic.replace("-", "_")
-    shown = ", ".join(f"`{key}` '{text}'" for key, text in typed.write_options(**JSON).items())
+    shown = ", ".join(f"`{key}` '{text}'" for key, text in typed.write_options(**AVRO).items())
     spark.sql(f"CREATE TABLE {name} USING penstock OPTIONS ({shown})")
     try:
-        typed.registry.set_compatibility(f"{typed.topic}-value", "NONE")
-        typed.register(json_schema(id="integer", item="string", price="number"), "JSON")
+        typed.register(NEWER)
         spark.sql(f"INSERT INTO {name} (value) SELECT named_struct('id', 7L, 'item', 'tea')")
         found = spark.sql(f"SELECT value.id, value.item, offset FROM {name} ORDER BY offset").collect()
         assert found == [(0, "item 0", 0), (7, "tea", 1)]
         assert len(spark.table(name).schema["value"].dataType.fields) == 2
-        assert typed.registry.get_latest_version(f"{typed.topic}-value").version == 2
+        assert typed.registry.get_versions(f"{typed.topic}-value") == [1, 2]
     finally:
         spark.sql(f"DROP TABLE {name}")
 
@@ -90,9 +90,6 @@ def test_a_row_that_does_not_fit_fails_with_its_field(spark: SparkSession, typed
 
 
 # -- streams
-
-
-NEWER = record("id:long", "item:string", 'tag:string="none"')
 
 
 def run_once(rows: DataFrame, checkpoint: str, into: str) -> None:
