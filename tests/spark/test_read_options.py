@@ -108,7 +108,7 @@ def test_the_fetch_is_no_larger_than_either_size_allows() -> None:
         ),
         ({"kafka__auto__offset__reset": "earliest"}, "set 'startingOffsets' to earliest or latest"),
         ({"kafka__enable__auto__commit": "true"}, "cannot be set for reading"),
-        ({"kafka__key__deserializer": "x"}, "keys are binary"),
+        ({"kafka__key__deserializer": "x"}, "text, json, avro, protobuf or json-schema"),
         ({"kafka__security__protocol": "SASL_SSL"}, "it must be PLAINTEXT"),
         ({"kafka__bootstrap__servers": "nowhere"}, "option 'kafka.bootstrap.servers': 'nowhere' is not HOST:PORT"),
         ({"topic": "orders"}, "it is for writing"),

@@ -172,10 +172,11 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
         """Parses the options given to `.option(...)`. Raises BadOption if one is unknown or invalid."""
         options = Options(given, READ_OPTIONS)
+        bootstrap = bootstrap_of(options)
         selection = _parse_selection(options)
         typed = TypedOptions.parse(options)
         return cls(
-            bootstrap=bootstrap_of(options),
+            bootstrap=bootstrap,
             client=client_settings_of(options, client_id=CLIENT_ID),
             selection=selection,
             starting=_parse_bound(options, "starting"),
