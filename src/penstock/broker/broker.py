@@ -16,6 +16,7 @@ from penstock.broker.peers import AskPeer
 from penstock.broker.produce.request_order import ProduceOrder
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService
+from penstock.broker.schemas.known_ids import KnownSchemaIds
 from penstock.broker.schemas.service import RegistryService
 from penstock.broker.share.delivery_terms import DeliveryTermsTable
 from penstock.broker.share.sessions import ShareSessions
@@ -87,6 +88,8 @@ class Broker:
     views: ViewService = field(init=False)
     telemetry: ClientTelemetry = field(init=False)
     schema_registry: RegistryService | None = None
+    schema_ids: KnownSchemaIds = field(init=False)
+    """The registered schema ids that this broker knows, for topics that validate them."""
     answer_registry_call: Callable[[RegistryCallRequest], Awaitable[RegistryCallResponse]] = no_registry
     """Answers a request to the schema registry that another broker received."""
     delays: DelayPartitions | None = None

@@ -1,22 +1,26 @@
-"""Validation of produced batches that needs decompression: keys of compacted topics, recompression, delay headers."""
+"""Validation of produced batches that needs decompression: keys, delay headers, schema ids, recompression."""
 
+from array import array
 from collections.abc import Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRecord, MessageTooLarge, PenstockError
 from penstock.foundation.settings import INT_MAX
-from penstock.log.settings import LogSettings
+from penstock.log.settings import KEY, VALUE, LogSettings, SubjectRule
 from penstock.records import kernel
 from penstock.records.batch import BatchHeader, assemble, read_client_batch, read_header
 from penstock.records.columns import Columns, decode_columns
 from penstock.records.compression import Codec, compress
 from penstock.records.delayed import delayed_mask, find_bad_rows, is_delivery
-from penstock.records.layout import CODEC_MASK, HEADER_BYTES
+from penstock.records.layout import CODEC_MASK, HEADER_BYTES, SCHEMA_ID_BYTES, UNKNOWN_SCHEMA_ID, Ints
 from penstock.wire.schema import Buffer
 
 REJECTED_ROWS_MAX: Final = 1000
 """Maximum number of invalid records listed in an error response."""
+RESOLVED_IDS_MAX: Final = 256
+"""Maximum number of schema ids of a batch that are looked up at once."""
 
 
 class RejectedRecords(InvalidRecord):
@@ -39,6 +43,29 @@ class DelaysNotReady(PenstockError):
     code = ErrorCode.NOT_ENOUGH_REPLICAS  # producers retry after this error
 
 
+class UnresolvedSchemaIds(PenstockError):
+    """It is not known whether schema ids in a batch are registered: look them up, and validate the batch again."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS  # producers retry after this error
+
+    def __init__(self, part: str, ids: list[int]) -> None:
+        super().__init__(f"schema id {ids[0]} of a {part} is not looked up yet; retry")
+        self.part = part
+        """VALUE or KEY."""
+        self.ids = ids
+
+
+class SchemaIds(NamedTuple):
+    """What is known of schema ids of keys or values."""
+
+    rule: SubjectRule
+    known: "array[int]"
+    """Ids of schemas that are registered as `rule` requires, ascending 32-bit integers."""
+    refused: frozenset[int] = frozenset()
+    """Ids that were looked up for this batch and are not registered so."""
+
+
+NO_SCHEMA_IDS: Final = SchemaIds(SubjectRule("", True), array("i"))
 _CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -50,26 +77,37 @@ _CODECS = {
 
 def may_decompress(settings: LogSettings) -> bool:
     """Returns whether a topic with these settings may have batches that `admit` must decompress before the append."""
-    return settings.compacted or settings.compression_type != "producer" or settings.delayed
+    return (
+        settings.compacted
+        or settings.compression_type != "producer"
+        or settings.delayed
+        or settings.validates_schemas
+    )
 
 
 def must_decompress(batch: Buffer, settings: LogSettings) -> bool:
     """Returns whether `admit` must decompress this batch before the append, given the topic's settings."""
-    if settings.compacted or settings.delayed:
+    if settings.compacted or settings.delayed or settings.validates_schemas:
         return True
     codec = _CODECS.get(settings.compression_type)
     return codec is not None and len(batch) >= HEADER_BYTES and read_header(batch).attributes & CODEC_MASK != codec
 
 
 def admit(
-    batch: Buffer, settings: LogSettings, now_ms: int = 0, may_delay: bool = True, body_max: int = INT_MAX
+    batch: Buffer,
+    settings: LogSettings,
+    now_ms: int = 0,
+    may_delay: bool = True,
+    body_max: int = INT_MAX,
+    ids: Mapping[str, SchemaIds] = MappingProxyType({}),
 ) -> Buffer:
     """Validates a batch and returns the batch to append in its place. The cost grows with the decompressed size.
 
     `may_delay`: whether delayed messages are already enabled on the partition; if not, raises DelaysNotReady for
     delayed records. `body_max`: maximum decompressed bytes; above it, raises TooLargeForEventLoop: call `admit` on
-    a thread without `body_max`. Raises RejectedRecords for invalid records, and MessageTooLarge for a batch above
-    decompressed.batch.max.bytes.
+    a thread without `body_max`. `ids`: by part (VALUE, KEY), what is known of schema ids that the topic validates.
+    Raises RejectedRecords for invalid records, UnresolvedSchemaIds if schema ids must be looked up first, and
+    MessageTooLarge for a batch above decompressed.batch.max.bytes.
     """
     header = read_client_batch(batch)
     limit = settings.decompressed_bytes_max
@@ -86,6 +124,10 @@ def admit(
         _check_keys(columns)
     if settings.delayed:
         _check_delays(columns, header, now_ms, may_delay)
+    if settings.value_subjects is not None:
+        _check_schema_ids(columns.body, columns.value_at, columns.value_len, VALUE, ids.get(VALUE))
+    if settings.key_subjects is not None:
+        _check_schema_ids(columns.body, columns.key_at, columns.key_len, KEY, ids.get(KEY))
     codec = _CODECS.get(settings.compression_type)
     if codec is None or codec == header.codec:
         return batch
@@ -98,13 +140,13 @@ def _check_keys(columns: Columns) -> None:
         raise RejectedRecords("a compacted topic takes only records with a key", rows)
 
 
-def _rows_of(mask: bytes) -> list[int]:
-    """Returns the indexes of rows whose byte in `mask` is 1, at most REJECTED_ROWS_MAX of them."""
+def _rows_of(mask: bytes, state: int = 1) -> list[int]:
+    """Returns the indexes of rows whose byte in `mask` is `state`, at most REJECTED_ROWS_MAX of them."""
     rows: list[int] = []
-    at = mask.find(1)
+    at = mask.find(state)
     while at >= 0 and len(rows) < REJECTED_ROWS_MAX:
         rows.append(at)
-        at = mask.find(1, at + 1)
+        at = mask.find(state, at + 1)
     return rows
 
 
@@ -117,6 +159,24 @@ def _check_delays(columns: Columns, header: BatchHeader, now_ms: int, may_delay:
         raise RejectedRecords(f"record {row} of the batch: {bad[row]}", sorted(bad)[:REJECTED_ROWS_MAX], bad)
     if not may_delay and any(delayed_mask(columns)):
         raise DelaysNotReady("delayed delivery is not ready on this partition yet; retry")
+
+
+def _check_schema_ids(body: Buffer, at: Ints, length: Ints, part: str, ids: SchemaIds | None) -> None:
+    ids = ids or NO_SCHEMA_IDS
+    states = kernel.active.match_schema_ids(body, at, length, memoryview(ids.known))
+    if states.count(0) == len(states):
+        return
+    reasons = dict.fromkeys(_rows_of(states), f"the {part} does not start with the magic byte 0 and a schema id")
+    unresolved = kernel.active.list_schema_ids(body, at, length, states, RESOLVED_IDS_MAX)
+    if not ids.refused.isdisjoint(unresolved):
+        for row in _rows_of(states, UNKNOWN_SCHEMA_ID):
+            number = int.from_bytes(body[at[row] + 1 : at[row] + SCHEMA_ID_BYTES], "big", signed=True)
+            if number in ids.refused:
+                reasons[row] = f"schema id {number} of the {part} is not registered {ids.rule}"
+    if not reasons:
+        raise UnresolvedSchemaIds(part, unresolved)
+    row = min(reasons)
+    raise RejectedRecords(f"record {row} of the batch: {reasons[row]}", sorted(reasons)[:REJECTED_ROWS_MAX], reasons)
 
 
 def _recompress(body: Buffer, header: BatchHeader, codec: Codec, settings: LogSettings) -> Buffer:

@@ -19,6 +19,15 @@ REMOTE_STORAGE: Final = "remote.storage.enable"
 WRITE_ACCESS: Final = "write.access"
 CLIENTS: Final = "clients"
 BROKERS: Final = "brokers"
+SCHEMA_VALIDATION: Final = "schema.validation"
+VALUE_SCHEMA_VALIDATION: Final = "confluent.value.schema.validation"
+KEY_SCHEMA_VALIDATION: Final = "confluent.key.schema.validation"
+VALUE_SUBJECT_NAMES: Final = "confluent.value.subject.name.strategy"
+KEY_SUBJECT_NAMES: Final = "confluent.key.subject.name.strategy"
+_STRATEGIES: Final = "io.confluent.kafka.serializers.subject."
+TOPIC_NAME: Final = f"{_STRATEGIES}TopicNameStrategy"
+RECORD_NAME: Final = f"{_STRATEGIES}RecordNameStrategy"
+TOPIC_RECORD_NAME: Final = f"{_STRATEGIES}TopicRecordNameStrategy"
 _NO_EFFECT: Final = "Accepted, and without effect here: "
 
 
@@ -58,6 +67,21 @@ def _int(name: str, default: int, minimum: int, doc: str, maximum: int = INT_MAX
     )
 
 
+def _validation(name: str, doc: str) -> Setting:
+    return Setting(name=name, kind=Kind.BOOLEAN, default="false", doc=doc)
+
+
+def _subject_names(name: str, part: str) -> Setting:
+    return Setting(
+        name=name,
+        kind=Kind.STRING,
+        default=TOPIC_NAME,
+        choices=(TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME),
+        doc=f"Where the schema of a {part} must be registered if it is validated: under the subject TOPIC-{part}, "
+        "under any subject, or under one that starts with the topic's name and a hyphen.",
+    )
+
+
 LOG_SETTINGS: Final = Table(
     [
         Setting(
@@ -93,12 +117,16 @@ LOG_SETTINGS: Final = Table(
             doc="Whether records with a delivery time in a header are held back until then. Once it is on, it stays "
             "on.",
         ),
+        _validation(KEY_SCHEMA_VALIDATION, "As schema.validation, for keys."),
+        _subject_names(KEY_SUBJECT_NAMES, "key"),
+        _validation(VALUE_SCHEMA_VALIDATION, "The same as schema.validation, under Confluent's name."),
+        _subject_names(VALUE_SUBJECT_NAMES, "value"),
         _int(
             "decompressed.batch.max.bytes",
             16 << 20,
             1024,
             "The largest batch, decompressed, that the broker decompresses: for compacted topics, delayed messages, "
-            "recompression, views and queues. Consumers may read larger ones.",
+            "schema validation, recompression, views and queues. Consumers may read larger ones.",
             broker="log.decompressed.batch.max.bytes",
         ),
         _long("delete.retention.ms", DAY_MS, 0, "How long a compacted topic keeps tombstones."),
@@ -223,6 +251,11 @@ LOG_SETTINGS: Final = Table(
         ),
         _long("retention.bytes", -1, -1, "Bytes a partition keeps; -1 sets no limit."),
         _long("retention.ms", 7 * DAY_MS, -1, "How long records are kept; -1 sets no limit."),
+        _validation(
+            SCHEMA_VALIDATION,
+            "Whether records are refused whose value does not start with the id of a schema in the registry. Null "
+            "values are accepted.",
+        ),
         _int(
             "segment.bytes",
             1 << 30,

@@ -13,11 +13,18 @@ from penstock.log.setting_table import (
     DELAYED_MESSAGES,
     DELIVERY_DELAY_MS,
     FOLLOWER_THROTTLED,
+    KEY_SCHEMA_VALIDATION,
+    KEY_SUBJECT_NAMES,
     LEADER_THROTTLED,
     LOG_SETTINGS,
     MAX_PRODUCER_IDS,
     MESSAGE_BYTES_DEFAULT,
     REMOTE_STORAGE,
+    SCHEMA_VALIDATION,
+    TOPIC_NAME,
+    TOPIC_RECORD_NAME,
+    VALUE_SCHEMA_VALIDATION,
+    VALUE_SUBJECT_NAMES,
     WRITE_ACCESS,
 )
 
@@ -32,6 +39,10 @@ MEMORY_SEGMENTS: Final = 8
 """Approximate number of segments of a memory log: dropping the oldest segment frees a small part of the log."""
 
 
+VALUE: Final = "value"
+KEY: Final = "key"
+
+
 class Storage(StrEnum):
     DISK = "disk"
     MEMORY = "memory"
@@ -40,6 +51,31 @@ class Storage(StrEnum):
 class Flush(StrEnum):
     OS = "os"
     GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRule:
+    """The subjects under which the schemas of a topic's keys or values must be registered.
+
+    >>> SubjectRule.of(TOPIC_NAME, "orders", "value")
+    SubjectRule(name='orders-value', is_prefix=False)
+    """
+
+    name: str
+    is_prefix: bool
+    """Whether `name` is the beginning of the subjects' names; an empty one means all subjects."""
+
+    @classmethod
+    def of(cls, strategy: str, topic: str, part: str) -> "SubjectRule":
+        """Returns the rule of one of Confluent's subject name strategies. `part`: `key` or `value`."""
+        if strategy == TOPIC_NAME:
+            return cls(f"{topic}-{part}", False)
+        return cls(f"{topic}-" if strategy == TOPIC_RECORD_NAME else "", True)
+
+    def __str__(self) -> str:
+        if not self.is_prefix:
+            return f"under the subject {self.name!r}"
+        return f"under a subject that starts with {self.name!r}" if self.name else "under any subject"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +143,15 @@ class LogSettings:
     delivery_delay_ms: int
     broker_writes: bool
     """Whether only brokers write to the topic, as to that of the schema registry."""
+    key_subjects: str | None
+    """The subject name strategy by which keys are validated; None if they are not."""
+    value_subjects: str | None
+    """The subject name strategy by which values are validated; None if they are not."""
+
+    @property
+    def validates_schemas(self) -> bool:
+        """Whether records without the id of a known schema are refused."""
+        return self.value_subjects is not None or self.key_subjects is not None
 
     def for_companion(self) -> "LogSettings":
         """Returns the settings of a companion log: the partition's second log, for queue state or delayed
@@ -121,6 +166,8 @@ class LogSettings:
             log_append_time=False,
             delayed=False,
             delivery_delay_ms=0,
+            key_subjects=None,
+            value_subjects=None,
             # Deliveries have their own records, so no reader needs the tombstones of delivered messages.
             delete_retention_ms=0 if self.delayed else self.delete_retention_ms,
             segment_bytes=min(self.segment_bytes, COMPANION_SEGMENT_BYTES_MAX)
@@ -136,7 +183,14 @@ class LogSettings:
             deleted=self.storage is Storage.MEMORY,
             max_message_bytes=max(self.max_message_bytes, MESSAGE_BYTES_DEFAULT),
             delivery_delay_ms=0,
+            key_subjects=None,
+            value_subjects=None,
         )
+
+    def subject_rules(self, topic: str) -> dict[str, SubjectRule]:
+        """Returns where the schemas of the validated parts of records (VALUE, KEY) must be registered."""
+        strategies = ((VALUE, self.value_subjects), (KEY, self.key_subjects))
+        return {part: SubjectRule.of(strategy, topic, part) for part, strategy in strategies if strategy is not None}
 
     @classmethod
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
@@ -190,6 +244,10 @@ class LogSettings:
             delayed=parsed[DELAYED_MESSAGES],
             delivery_delay_ms=parsed[DELIVERY_DELAY_MS],
             broker_writes=parsed[WRITE_ACCESS] == BROKERS,
+            key_subjects=parsed[KEY_SUBJECT_NAMES] if parsed[KEY_SCHEMA_VALIDATION] else None,
+            value_subjects=parsed[VALUE_SUBJECT_NAMES]
+            if parsed[SCHEMA_VALIDATION] or parsed[VALUE_SCHEMA_VALIDATION]
+            else None,
         )
 
 

@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 
-REVISION = 4  # see kernel.py
+REVISION = 5  # see kernel.py
 
 cdef enum:
     HEADER_BYTES = 61  # of a batch; see batch.py for these
@@ -419,3 +419,4 @@ include "_columns_rows.pxi"
 include "_columns_keys.pxi"
 include "_columns_filter.pxi"
 include "_columns_delays.pxi"
+include "_columns_schemas.pxi"

@@ -20,6 +20,7 @@ from penstock.records._columns_filter_pure import (
     match_text,
     match_texts,
 )
+from penstock.records._columns_schemas_pure import list_schema_ids, match_schema_ids
 from penstock.records._columns_write_pure import encode, encode_rows, piece, spread
 from penstock.records.layout import (
     BROKER_ONLY,
@@ -46,11 +47,13 @@ __all__ = [
     "find_header",
     "gather",
     "list_headers",
+    "list_schema_ids",
     "match_flag",
     "match_ints",
     "match_null",
     "match_numbers",
     "match_pieces",
+    "match_schema_ids",
     "match_text",
     "match_texts",
     "new_key_table",

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
-REVISION: Final = 4
+REVISION: Final = 5
 """Version of the interface `Kernel`. A compiled extension with another version was built from other sources, and is
 not used."""
 
@@ -178,6 +178,14 @@ class Kernel(Protocol):
     def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
         """Returns two values. First, the records whose key is `kind` followed by an offset, without tombstones, as
         32-byte entries (delays/entries.py). Second, all other records that have a key, as (key, value) pairs."""
+
+    def match_schema_ids(self, body: Buffer, at: Ints, length: Ints, known: Ints) -> bytes:
+        """Returns one byte per record for its cell, `body[at:at + length]`: 0 if it is null or starts with the magic
+        byte 0 and an int32 that is among `known` (ascending), 2 if the int32 is not, 1 for all other bytes."""
+
+    def list_schema_ids(self, body: Buffer, at: Ints, length: Ints, states: Buffer, most: int) -> list[int]:
+        """Returns the first `most` different ids of the records whose byte in `states` (from `match_schema_ids`) is
+        2, in the order of the records. `most` is at most 1000."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
         """Returns an empty key table; the 16-byte secret prevents deliberate hash collisions of keys."""

@@ -18,6 +18,9 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp is the delete horizon of tombstones
 BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
+SCHEMA_ID_BYTES: Final = 5  # the magic byte 0 and an int32, in front of a value that Confluent's serializers wrote
+NO_SCHEMA_ID: Final = 1  # states of `Kernel.match_schema_ids`, besides 0
+UNKNOWN_SCHEMA_ID: Final = 2
 
 
 class BinaryColumn(NamedTuple):

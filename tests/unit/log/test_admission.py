@@ -1,9 +1,20 @@
 """Checks that need a decompressed batch: keys on compacted topics, and codecs."""
 
+from array import array
+
 import pytest
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, PenstockError
-from penstock.log.admission import RejectedRecords, admit, may_decompress, must_decompress
+from penstock.log.admission import (
+    RejectedRecords,
+    SchemaIds,
+    UnresolvedSchemaIds,
+    admit,
+    may_decompress,
+    must_decompress,
+)
+from penstock.log.settings import VALUE, SubjectRule
+from penstock.records import kernel
 from penstock.records.batch import assemble, read_client_batch
 from penstock.records.build import Record, build_batch, read_records
 from penstock.records.compression import Codec
@@ -113,3 +124,44 @@ def test_admitted_batches_are_appended() -> None:
     log = open_at(compression_type="lz4")
     log.append(bytearray(admit(batch(b"one", b"two"), log.settings)), 0, NOW_MS)
     assert values_in(log) == [b"one", b"two"]
+
+
+def id_of(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big")
+
+
+def known(*ids: int, refused: frozenset[int] = frozenset()) -> dict[str, SchemaIds]:
+    return {VALUE: SchemaIds(SubjectRule("orders-value", False), array("i", ids), refused)}
+
+
+VALIDATED = settings(schema_validation="true")
+
+
+@pytest.mark.parametrize(
+    "kernel_of", [k for k in (kernel.PURE, kernel.COMPILED) if k], ids=lambda found: found.__name__
+)
+def test_values_must_start_with_a_known_schema_id(kernel_of: kernel.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "active", kernel_of)
+    assert may_decompress(VALIDATED)
+    assert must_decompress(batch(), VALIDATED)
+    cells = [id_of(7) + b"data", None, id_of(9)]
+    good = build_batch([Record(key=b"k", value=cell, timestamp_ms=NOW_MS) for cell in cells])
+    assert admit(good, VALIDATED, ids=known(7, 9)) is good
+    with pytest.raises(UnresolvedSchemaIds) as unresolved:
+        admit(good, VALIDATED, ids=known(7))
+    assert (unresolved.value.part, unresolved.value.ids) == (VALUE, [9])
+    with pytest.raises(RejectedRecords, match="schema id 9 of the value is not registered under") as rejected:
+        admit(good, VALIDATED, ids=known(7, refused=frozenset({9})))
+    assert rejected.value.rows == [2]
+    bad = build_batch([Record(key=b"k", value=cell, timestamp_ms=NOW_MS) for cell in (*cells, b"\0\0\0\7", b"{}")])
+    with pytest.raises(RejectedRecords, match="magic byte") as rejected:
+        admit(bad, VALIDATED, ids=known(7))
+    assert rejected.value.rows == [3, 4]
+    with pytest.raises(UnresolvedSchemaIds):
+        admit(good, VALIDATED)
+
+
+def test_companions_and_internal_topics_validate_no_schemas() -> None:
+    assert VALIDATED.validates_schemas
+    assert not VALIDATED.for_companion().validates_schemas
+    assert not VALIDATED.for_internal_topic().validates_schemas

@@ -7,7 +7,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.settings import INT_MAX, LONG_MAX
-from penstock.log.setting_table import DAY_MS, LOG_SETTINGS
+from penstock.log.setting_table import DAY_MS, LOG_SETTINGS, RECORD_NAME, TOPIC_NAME
 from penstock.log.settings import (
     FLUSH_INTERVALS,
     MEMORY_RETENTION_BYTES,
@@ -21,6 +21,8 @@ LONG = ("x", "1.5", "", str(2**63), "1_000")
 INT = ("x", "1.5", "", str(2**31), "1_000")
 THROTTLED = ("*", "", "0:1", "0:1,0:2, 17:3")
 UNTHROTTLED = ("0", "0:", ":1", "0:1:2", "*,0:1", "a:b", "0:-1", "\u0661:1")
+BOOLEAN = ("false", ("true", "TRUE"), ("yes", "1", ""))
+STRATEGY = (TOPIC_NAME, (RECORD_NAME,), ("RecordNameStrategy", ""))
 
 VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     # name: (its default, what it takes, what it refuses)
@@ -60,6 +62,11 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "segment.bytes": (str(1 << 30), ("1024", str(INT_MAX)), ("1023", *INT)),
     "segment.index.bytes": (str(10 << 20), ("4", str(INT_MAX)), ("3", *INT)),
     "segment.ms": (str(7 * DAY_MS), ("1", str(LONG_MAX)), ("0", *LONG)),
+    "schema.validation": BOOLEAN,
+    "confluent.key.schema.validation": BOOLEAN,
+    "confluent.value.schema.validation": BOOLEAN,
+    "confluent.key.subject.name.strategy": STRATEGY,
+    "confluent.value.subject.name.strategy": STRATEGY,
     "segment.jitter.ms": ("0", (str(LONG_MAX),), ("-1", *LONG)),
     "storage": ("disk", ("memory",), ("tape", "")),
     "unclean.leader.election.enable": ("false", ("true", "TRUE"), ("yes", "1", "")),
@@ -135,6 +142,9 @@ def test_every_value_reaches_the_log() -> None:
             "follower.replication.throttled.replicas": "*",
             "unclean.leader.election.enable": "true",
             "write.access": "brokers",
+            "schema.validation": "true",
+            "confluent.value.subject.name.strategy": RECORD_NAME,
+            "confluent.key.schema.validation": "true",
         }
     )
     assert dataclasses.asdict(settings) == {
@@ -167,6 +177,8 @@ def test_every_value_reaches_the_log() -> None:
         "unclean": True,
         "delayed": False,
         "delivery_delay_ms": 22,
+        "key_subjects": TOPIC_NAME,
+        "value_subjects": RECORD_NAME,
     }
 
 

@@ -272,3 +272,43 @@ def test_messages_that_wait_are_sorted_alike(entries: list[bytes]) -> None:
 
     agree(work)
     assert work(kernel.PURE) == b"".join(sorted(entries))
+
+
+@examples(300)
+@given(
+    st.lists(st.none() | st.binary(max_size=7) | st.integers(0, 9).map(lambda number: b"\0\0\0\0%c!" % number)),
+    st.sets(st.integers(0, 9) | INT32),
+    st.integers(-1, 4),
+)
+def test_twins_find_the_same_schema_ids(cells: list[bytes | None], known: set[int], most: int) -> None:
+    body = b"".join(cell or b"" for cell in cells)
+    at, length = array("i"), array("i")
+    for cell in cells:
+        at.append(at[-1] + max(0, length[-1]) if at else 0)
+        length.append(-1 if cell is None else len(cell))
+    columns = body, memoryview(at), memoryview(length)
+    ids = memoryview(array("i", sorted(known)))
+    states = agree(lambda twin: twin.match_schema_ids(*columns, ids))
+    assert isinstance(states, bytes)
+    numbers = [
+        int.from_bytes(cell[1:5], "big", signed=True) if cell is not None and len(cell) > 4 and cell[0] == 0 else None
+        for cell in cells
+    ]
+    expected = [
+        0 if cell is None or number in known else 1 if number is None else 2
+        for cell, number in zip(cells, numbers, strict=True)
+    ]
+    assert list(states) == expected
+    unknown = list(dict.fromkeys(number for number in numbers if number is not None and number not in known))
+    found = agree(lambda twin: twin.list_schema_ids(*columns, states, most))
+    assert found == (ValueError if most < 0 else unknown[:most])
+
+
+@examples(200)
+@given(st.binary(max_size=30), st.lists(st.tuples(INT32, INT32), max_size=4), st.binary(max_size=5))
+def test_twins_refuse_the_same_positions_of_schema_ids(
+    body: bytes, cells: list[tuple[int, int]], states: bytes
+) -> None:
+    at, length = (memoryview(array("i", [cell[part] for cell in cells])) for part in (0, 1))
+    agree(lambda twin: twin.match_schema_ids(body, at, length, memoryview(array("i", [1, 2]))))
+    agree(lambda twin: twin.list_schema_ids(body, at, length, states, 3))

@@ -72,6 +72,7 @@ OUR_OWN: Final = [
         "QueueReceive",
         "QueueSend",
         "RegistryCall",
+        "KnownSchemaIds",
         "QueueAcknowledge",
         "ShareState",
     )

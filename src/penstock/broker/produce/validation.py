@@ -1,17 +1,24 @@
 """Validation of produced batches that must be decompressed, on a thread if they are large (see log/admission.py)."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.produce.produced_batch import ProducedBatch
+from penstock.broker.schemas.known_ids import SchemaIdsUnavailable
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.log.admission import TooLargeForEventLoop, admit, must_decompress
+from penstock.log.admission import TooLargeForEventLoop, UnresolvedSchemaIds, admit, must_decompress
+from penstock.replication.partition import Partition
+from penstock.wire.schema import Buffer
 
 DECOMPRESS_INLINE_BYTES_MAX: Final = 64 << 10
 """Maximum decompressed size, in bytes, of batches validated on the event loop; larger batches use a thread."""
+RESOLUTIONS_MAX: Final = 64
+"""How often a batch is validated again, because it has more schema ids that must be looked up."""
 
 
 def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[ProducedBatch]:
@@ -29,15 +36,38 @@ def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[Pr
 
 async def validate(batches: Iterable[ProducedBatch], broker: Broker) -> None:
     """Sets an error result for invalid batches. Recompresses batches if the topic's compression.type differs."""
-    loop = asyncio.get_running_loop()
     for batch in batches:
-        partition = batch.partition
         try:
-            may_delay = partition.visibility is not None and partition.visibility.may_delay
-            work = partial(admit, batch.records, partition.log.settings, broker.clock.now_ms(), may_delay)
-            try:
-                batch.records = work(body_max=DECOMPRESS_INLINE_BYTES_MAX)
-            except TooLargeForEventLoop:
-                batch.records = await loop.run_in_executor(broker.threads, work)
+            batch.records = await validate_batch(batch.partition, batch.records, broker)
         except PenstockError as error:
             batch.refuse(error)
+            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and batch.partition.is_online:
+                batch.partition.log.refuse(batch.records, error)  # the producer's later batches wait for the retry
+
+
+async def validate_batch(partition: Partition, records: Buffer, broker: Broker) -> Buffer:
+    """Returns the batch to append in place of `records`, which may be the same. Raises PenstockError if it is
+    invalid, or if it cannot be validated now."""
+    loop = asyncio.get_running_loop()
+    refused: dict[str, frozenset[int]] = defaultdict(frozenset)
+    for _ in range(RESOLUTIONS_MAX):
+        settings = partition.log.settings
+        may_delay = partition.visibility is not None and partition.visibility.may_delay
+        rules = settings.subject_rules(partition.name.topic)
+        work = partial(
+            admit,
+            records,
+            settings,
+            broker.clock.now_ms(),
+            may_delay,
+            ids={part: broker.schema_ids.find(rule, refused[part]) for part, rule in rules.items()},
+        )
+        try:
+            try:
+                return work(body_max=DECOMPRESS_INLINE_BYTES_MAX)
+            except TooLargeForEventLoop:
+                return await loop.run_in_executor(broker.threads, work)
+        except UnresolvedSchemaIds as unresolved:
+            rule = rules[unresolved.part]
+            refused[unresolved.part] |= await broker.schema_ids.resolve(rule, unresolved.ids)
+    raise SchemaIdsUnavailable("the schema ids of the batch cannot be looked up now; retry")

@@ -1,6 +1,9 @@
 """Builds the queue service of a broker."""
 
+from functools import partial
+
 from penstock.broker.broker import Broker
+from penstock.broker.produce.validation import validate_batch
 from penstock.broker.queues.service import QueueService
 
 
@@ -17,6 +20,7 @@ def add_queues(broker: Broker) -> QueueService:
         threads=broker.threads,
         slices=broker.slices,
         ask=broker.ask,
+        validate=partial(validate_batch, broker=broker),
     )
     broker.queue_partitions = service.queue_partitions
     return service

@@ -6,7 +6,7 @@ until it succeeds: the destination's log drops duplicates. So there is exactly o
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.time_slices import TimeSlices
+from penstock.log.admission import must_decompress
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import CopyMessage, NeedProducer, SetProducer
 from penstock.queues.messages import (
@@ -41,6 +42,7 @@ from penstock.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from penstock.wire.schema import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,9 @@ _PERMANENT_ERRORS: Final = frozenset(
 )
 """Error codes after which a retry with the same sequence number cannot succeed."""
 
+Validate = Callable[[Partition, Buffer], Awaitable[Buffer]]
+"""A function that returns the batch to append to a partition in place of another. Raises PenstockError."""
+
 
 class MessageMover:
     """Carries out what the queue state machines on this broker request: copies messages, reserves producer ids."""
@@ -81,6 +86,7 @@ class MessageMover:
         threads: Executor,
         slices: TimeSlices,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        validate: Validate,
     ) -> None:
         self.node_id: Final = node_id
         self.partitions: Final = partitions
@@ -92,6 +98,7 @@ class MessageMover:
         self.threads: Final = threads
         self.slices: Final = slices
         self.spawn = spawn
+        self.validate = validate
 
     def perform(self, tp: TopicIdPartition, effect: Any) -> None:
         runtime = self.runtimes.find(tp)
@@ -195,8 +202,9 @@ class _MessageMove:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return await self._append_there(leader, batch)
 
-    @staticmethod
-    async def _append_here(partition: Partition, batch: bytearray, now_ms: int) -> ErrorCode:
+    async def _append_here(self, partition: Partition, batch: bytearray, now_ms: int) -> ErrorCode:
+        if must_decompress(batch, partition.log.settings):
+            batch = bytearray(await self._owner.validate(partition, batch))
         partition.check_in_sync()
         end = partition.append(batch, now_ms).last_offset + 1
         if not partition.has_committed(end):

@@ -19,7 +19,7 @@ from penstock.broker.peers import AskPeer
 from penstock.broker.queues.administration import QueueAdministration
 from penstock.broker.queues.counts import QueueCounter, sum_counts
 from penstock.broker.queues.message_appender import MessageAppender
-from penstock.broker.queues.message_mover import MessageMover
+from penstock.broker.queues.message_mover import MessageMover, Validate
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.move_tasks import MoveTasks
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
@@ -71,12 +71,13 @@ class QueueService:
         threads: Executor,
         slices: TimeSlices,
         ask: AskPeer,
+        validate: Validate,
     ) -> None:
         self._metadata, self._clock = metadata, clock
         led = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
         self.queue_partitions: Final = led
         self._tasks: set[asyncio.Task[Any]] = set()
-        mover = MessageMover(
+        led.perform = MessageMover(
             node_id=node_id,
             partitions=partitions,
             runtimes=led.runtimes,
@@ -87,8 +88,8 @@ class QueueService:
             threads=threads,
             slices=slices,
             spawn=self._spawn,
-        )
-        led.perform = mover.perform
+            validate=validate,
+        ).perform
         peers = PeerBrokers(node_id, ask)
         self.router: Final = QueueRouter(
             image=lambda: metadata.image,
@@ -110,8 +111,7 @@ class QueueService:
         )
         self.peeks: Final = QueuePeeks(led, self.receivers.other_leaders, peers.peek, threads)
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
-        self.cooldowns: Final = QueueCooldowns(metadata, clock)
-        self.counter: Final = QueueCounter(threads)
+        self.cooldowns, self.counter = QueueCooldowns(metadata, clock), QueueCounter(threads)
         self._move_tasks = MoveTasks(
             metadata=metadata, partitions=led, settings_of=self.delivery_settings, count=self.counts, clock=clock
         )

@@ -63,6 +63,10 @@ class RegistryService:
         found: T = await self.change(Read(read))
         return found
 
+    async def wait_committed(self) -> None:
+        """Returns when all that was decided before is committed."""
+        await self.read(lambda state: None)
+
     async def change(self, command: Command) -> Any:
         """Decides on a command; returns its reply once the decision is committed. Raises PenstockError: with a code
         that is retried if nothing was decided, StoreFailed if it is not known whether the change is committed."""
@@ -107,7 +111,7 @@ class RegistryService:
         if request.version <= 0:
             same = registration.find_same(state, found)
             if same is not None and request.schema_id in (None, same.id):
-                await self.read(_nothing)
+                await self.wait_committed()
                 return same
         if not state.mode_in_scope(subject).is_import:
             previous = state.versions(subject)
@@ -117,7 +121,7 @@ class RegistryService:
                 comparison = await self._compare(job)
                 if comparison.same_version is not None:
                     same = state.version(subject, comparison.same_version)
-                    await self.read(_nothing)
+                    await self.wait_committed()
                     return StateChanged() if same is None else same
                 messages = registration.describe(comparison.messages, state.config_in_scope(subject))
                 if messages:
@@ -155,7 +159,7 @@ class RegistryService:
                 again = registration.add_contract(state.config_in_scope(subject), schema, latest, 0, None)
                 if again != schema:
                     same = await self._look_up(subject, again, normalize=normalize, deleted=deleted)
-        await self.read(_nothing)
+        await self.wait_committed()
         return same
 
     async def _look_up(
@@ -219,10 +223,6 @@ class RegistryService:
             raise SchemaRejected(f"The schemas cannot be compared: {error}") from None
         assert isinstance(found, Comparison)
         return found
-
-
-def _nothing(state: RegistryState) -> None:
-    """Reads nothing: `RegistryService.read` then only waits until all that was decided before is committed."""
 
 
 class _ParsedTexts:

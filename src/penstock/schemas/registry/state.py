@@ -148,6 +148,16 @@ class RegistryState:
         found = {} if ids is None else ids.uses.get(schema_id, {})
         return [self.subjects[name][number] for name in sorted(found) for number in sorted(found[name])]
 
+    def is_registered(self, schema_id: int, subject: str, *, is_prefix: bool) -> bool:
+        """Returns whether a schema of the default context is registered under a subject, or an alias of it; with
+        `is_prefix`, under any subject that starts with the text. Soft-deleted versions count."""
+        ids = self.ids.get(DEFAULT_CONTEXT)
+        found = {} if ids is None else ids.uses.get(schema_id, {})
+        if is_prefix:
+            return any(name.startswith(subject) for name in found)
+        config = self.configs.get(subject)
+        return subject in found or (config is not None and config.alias is not None and config.alias in found)
+
     def referrers_of(self, subject: str, version: int, *, deleted: bool) -> list[tuple[str, int]]:
         """Returns context and id of the schemas that refer to a version. `deleted`: also of soft-deleted ones."""
         found = self.referrers.get((subject, version), {})

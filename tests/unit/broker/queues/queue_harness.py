@@ -19,11 +19,18 @@ from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
 from penstock.queues.commands import AckType
+from penstock.replication.partition import Partition
+from penstock.wire.schema import Buffer
 from tests.unit.replication.broker_state import DEFAULTS, NODE, World, world_at
 
 
 def unreachable(node: int, request: Any, answer: Answer) -> None:
     asyncio.get_running_loop().call_soon(answer, ConnectionFailed(f"broker {node} is not there"))
+
+
+async def unchanged(partition: Partition, records: Buffer) -> Buffer:
+    """Accepts every batch, as on a topic that validates nothing."""
+    return records
 
 
 class QueueHarness:
@@ -50,6 +57,7 @@ class QueueHarness:
             threads=world.threads,
             slices=TimeSlices(monotonic),
             ask=unreachable,
+            validate=unchanged,
         )
         world.metadata.listeners.append(service.apply)
         service.apply(world.metadata.image)
