@@ -48,10 +48,11 @@ class UnresolvedSchemaIds(PenstockError):
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS  # producers retry after this error
 
-    def __init__(self, part: str, ids: list[int]) -> None:
+    def __init__(self, part: str, rule: SubjectRule, ids: list[int]) -> None:
         super().__init__(f"schema id {ids[0]} of a {part} is not looked up yet; retry")
         self.part = part
         """VALUE or KEY."""
+        self.rule = rule
         self.ids = ids
 
 
@@ -77,12 +78,12 @@ _CODECS = {
 
 def may_decompress(settings: LogSettings) -> bool:
     """Returns whether a topic with these settings may have batches that `admit` must decompress before the append."""
-    return (
-        settings.compacted
-        or settings.compression_type != "producer"
-        or settings.delayed
-        or settings.validates_schemas
-    )
+    return settings.validates_schemas or may_change(settings)
+
+
+def may_change(settings: LogSettings) -> bool:
+    """Returns whether `admit` does more for a topic with these settings than validate schema ids."""
+    return settings.compacted or settings.compression_type != "producer" or settings.delayed
 
 
 def must_decompress(batch: Buffer, settings: LogSettings) -> bool:
@@ -174,7 +175,7 @@ def _check_schema_ids(body: Buffer, at: Ints, length: Ints, part: str, ids: Sche
             if number in ids.refused:
                 reasons[row] = f"schema id {number} of the {part} is not registered {ids.rule}"
     if not reasons:
-        raise UnresolvedSchemaIds(part, unresolved)
+        raise UnresolvedSchemaIds(part, ids.rule, unresolved)
     row = min(reasons)
     raise RejectedRecords(f"record {row} of the batch: {reasons[row]}", sorted(reasons)[:REJECTED_ROWS_MAX], reasons)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.foundation.errors import InvalidConfig
@@ -65,12 +66,13 @@ class SubjectRule:
     is_prefix: bool
     """Whether `name` is the beginning of the subjects' names; an empty one means all subjects."""
 
-    @classmethod
-    def of(cls, strategy: str, topic: str, part: str) -> "SubjectRule":
-        """Returns the rule of one of Confluent's subject name strategies. `part`: `key` or `value`."""
+    @staticmethod
+    @lru_cache(10_000)
+    def of(strategy: str, topic: str, part: str) -> "SubjectRule":
+        """Returns the rule of one of Confluent's subject name strategies. `part`: VALUE or KEY."""
         if strategy == TOPIC_NAME:
-            return cls(f"{topic}-{part}", False)
-        return cls(f"{topic}-" if strategy == TOPIC_RECORD_NAME else "", True)
+            return SubjectRule(f"{topic}-{part}", False)
+        return SubjectRule(f"{topic}-" if strategy == TOPIC_RECORD_NAME else "", True)
 
     def __str__(self) -> str:
         if not self.is_prefix:

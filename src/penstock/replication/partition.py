@@ -7,7 +7,7 @@ from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import NotLeaderOrFollower
 from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition, TopicPartition
-from penstock.log.admission import may_decompress
+from penstock.log.admission import may_change
 from penstock.log.log import Appended, Log
 from penstock.log.settings import Flush, LogSettings
 from penstock.records.build import Marker, control_marker
@@ -51,6 +51,8 @@ class Partition(ReplicaLog):
         belongs to."""
         self.is_internal = name.topic in INTERNAL_TOPICS or (log is not None and log.settings.broker_writes)
         """Whether only brokers write to this partition: see `append_own`."""
+        self.validates_schemas = False
+        """Whether a batch must be validated before `append`, also on the fast path."""
         self.with_companion: tuple[Partition, ...] = (self,)
         """This partition and its companion log, if any; both Partition objects have the same tuple."""
         self._index: Final = 0 if companion_of is None else 1
@@ -163,8 +165,9 @@ class Partition(ReplicaLog):
     def _update_fast_path(self) -> None:
         settings = self.log.settings
         # Not with log append time: it is written into the batch, which the handler gets if the fast path fails.
-        is_plain = settings.flush is Flush.OS and not may_decompress(settings) and not settings.log_append_time
+        is_plain = settings.flush is Flush.OS and not may_change(settings) and not settings.log_append_time
         is_plain = is_plain and not settings.delivery_delay_ms and not settings.broker_writes
+        self.validates_schemas = settings.validates_schemas
         self.allows_fast_path = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.produce import produce
+from penstock.broker.produce.validation import DECOMPRESS_INLINE_BYTES_MAX
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage, PartitionState
 from penstock.coordination.store import Op, Put
 from penstock.foundation.codes import ErrorCode
+from penstock.records.compression import Codec
 from penstock.transactions.commands import JoinTransaction
 from penstock.wire.frames import read_response
 from penstock.wire.keys import ApiKey
@@ -49,8 +51,13 @@ class Coordinator:
         answer(dict.fromkeys(command.partitions, ErrorCode.NONE))
 
 
-def begins(sequence: int = 0) -> bytearray:
-    return batch(transactional=True, producer_id=7, producer_epoch=1, base_sequence=sequence)
+LARGE = b"x" * (2 * DECOMPRESS_INLINE_BYTES_MAX)
+"""A value that is decompressed on a thread."""
+
+
+def begins(sequence: int = 0, value: bytes = b"a") -> bytearray:
+    codec = Codec.ZSTD if value == LARGE else Codec.NONE
+    return batch(value, transactional=True, producer_id=7, producer_epoch=1, base_sequence=sequence, codec=codec)
 
 
 def send(broker: Any, *batches: tuple[int, bytearray], name: str | None = None) -> tuple[Any, list[Any]]:
@@ -117,7 +124,7 @@ async def test_the_coordinator_is_asked_after_decompression(tmp_path: Path) -> N
     async with world_at(tmp_path) as world:
         await world.create("orders", cleanup_policy="compact")
         broker, coordinator = coordinated(broker_of(world, Timers()))
-        _, results = send(broker, (0, begins()), name="one")
+        _, results = send(broker, (0, begins(value=LARGE)), name="one")
         assert coordinator.asked == []
         await coordinator.is_asked.wait()
         assert results == []
@@ -130,9 +137,10 @@ async def test_two_batches_of_one_partition_that_must_be_decompressed_are_both_a
     async with world_at(tmp_path) as world:
         await world.create("orders", cleanup_policy="compact")
         broker = broker_of(world, Timers())
-        waiting, results = send(broker, (0, batch(b"a")), (0, batch(b"b")))
+        values = [LARGE + name for name in (b"a", b"b")]
+        waiting, results = send(broker, *((0, batch(value, codec=Codec.ZSTD)) for value in values))
         assert isawaitable(waiting)
         await waiting
         assert [each.base_offset for each in results] == [0, 1]
         found = world.partition("orders").read(0, 1 << 20)
-        assert [record.value for record in records_in(found)] == [b"a", b"b"]
+        assert [record.value for record in records_in(found)] == values

@@ -11,7 +11,6 @@ path for OffsetCommit is in offset_commit.py.
 """
 
 import struct
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
@@ -19,6 +18,7 @@ from penstock.broker.fastpath import offset_commit
 from penstock.broker.fastpath.counters import FastPath
 from penstock.broker.fastpath.offset_commit import OffsetCommitFastPath
 from penstock.broker.isolation import wants_committed
+from penstock.broker.produce.validation import is_valid_now
 from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
 from penstock.records.layout import HEADER_BYTES
@@ -77,9 +77,10 @@ class ProduceFastPath(FastPath):
 
     api_key = ApiKey.PRODUCE
 
-    def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, version: int, broker: Broker) -> None:
         super().__init__(version)
-        self._now_ms = now_ms
+        self._broker = broker
+        self._now_ms = broker.clock.now_ms
         self._flexible = version >= message_of(ProduceRequest).flexible_from
         self._routes: dict[bytes, tuple[Partition, Log, _ResponseTemplate]] = {}
         self._records_at = 0  # position of the records' length in the last frame
@@ -114,6 +115,8 @@ class ProduceFastPath(FastPath):
             end = records_at + size
             if end != stop:
                 return 0
+        if partition.validates_schemas and not is_valid_now(partition, data[records_at:end], self._broker):
+            return 0
         try:
             base, _, append_time_ms, _ = partition.append(data[records_at:end], self._now_ms())
         except PenstockError:
@@ -285,5 +288,5 @@ def learn(fast_paths: dict[int, AnyFastPath], frame: memoryview, request: Any, b
 
 def _new_fast_path(api_key: int, version: int, broker: Broker) -> AnyFastPath:
     if api_key == ApiKey.PRODUCE:
-        return ProduceFastPath(version, broker.clock.now_ms)
+        return ProduceFastPath(version, broker)
     return FetchFastPath(version) if api_key == ApiKey.FETCH else OffsetCommitFastPath(version)

@@ -8,7 +8,7 @@ from penstock.broker.call import Call
 from penstock.broker.produce.append import append
 from penstock.broker.produce.produced_batch import ProducedBatch, copy_records, find_partitions
 from penstock.broker.produce.transaction import find_first_batches, verify_first_batches
-from penstock.broker.produce.validation import find_compressed, validate
+from penstock.broker.produce.validation import find_compressed, validate, validate_now
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -30,18 +30,18 @@ def produce(request: ProduceRequest, call: Call, broker: Broker) -> Coroutine[An
     if name is not None and (broker.produce_order.is_busy(name) or find_first_batches(batches)):
         _append_in_transaction(name, request, batches, call, broker)
         return None
-    compressed = find_compressed(batches, broker)
-    if compressed:
+    waiting = validate_now(find_compressed(batches, broker), broker)
+    if waiting:
         copy_records(batches)  # not in the coroutine: another connection may reuse the buffer before it runs
-        return _validate_and_append(compressed, request, batches, call, broker)
+        return _validate_and_append(waiting, request, batches, call, broker)
     append(request, batches, call, broker)
     return None
 
 
 async def _validate_and_append(
-    compressed: list[ProducedBatch], request: ProduceRequest, batches: list[ProducedBatch], call: Call, broker: Broker
+    waiting: list[ProducedBatch], request: ProduceRequest, batches: list[ProducedBatch], call: Call, broker: Broker
 ) -> None:
-    await validate(compressed, broker)
+    await validate(waiting, broker)
     append(request, batches, call, broker)
 
 
@@ -55,16 +55,16 @@ def _append_in_transaction(
     copy_records(batches)
 
     def start() -> None:
-        compressed = find_compressed(batches, broker)
-        if compressed:
-            broker.run(validate_and_join(compressed), lambda _: None)
+        waiting = validate_now(find_compressed(batches, broker), broker)
+        if waiting:
+            broker.run(validate_and_join(waiting), lambda _: None)
         else:
             join()
 
-    async def validate_and_join(compressed: list[ProducedBatch]) -> None:
+    async def validate_and_join(waiting: list[ProducedBatch]) -> None:
         is_done = False
         try:
-            await validate(compressed, broker)
+            await validate(waiting, broker)
             is_done = True
         finally:
             if not is_done:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from penstock.broker.broker import Broker
@@ -19,6 +20,7 @@ DECOMPRESS_INLINE_BYTES_MAX: Final = 64 << 10
 """Maximum decompressed size, in bytes, of batches validated on the event loop; larger batches use a thread."""
 RESOLUTIONS_MAX: Final = 64
 """How often a batch is validated again, because it has more schema ids that must be looked up."""
+_NONE_REFUSED: Final[Mapping[str, frozenset[int]]] = MappingProxyType({})
 
 
 def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[ProducedBatch]:
@@ -34,15 +36,35 @@ def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[Pr
     ]
 
 
+def validate_now(batches: Iterable[ProducedBatch], broker: Broker) -> list[ProducedBatch]:
+    """Validates batches as `validate` does; returns those that must wait, for a thread or for the schema registry."""
+    waiting = []
+    for batch in batches:
+        try:
+            batch.records = _admission(batch.partition, batch.records, broker)(body_max=DECOMPRESS_INLINE_BYTES_MAX)
+        except (TooLargeForEventLoop, UnresolvedSchemaIds):
+            waiting.append(batch)
+        except PenstockError as error:
+            _refuse(batch, error)
+    return waiting
+
+
+def is_valid_now(partition: Partition, records: Buffer, broker: Broker) -> bool:
+    """Returns whether a batch is known to be valid; if not, or if that takes longer, call `validate`."""
+    try:
+        _admission(partition, records, broker)(body_max=DECOMPRESS_INLINE_BYTES_MAX)
+    except (PenstockError, TooLargeForEventLoop):
+        return False
+    return True
+
+
 async def validate(batches: Iterable[ProducedBatch], broker: Broker) -> None:
     """Sets an error result for invalid batches. Recompresses batches if the topic's compression.type differs."""
     for batch in batches:
         try:
             batch.records = await validate_batch(batch.partition, batch.records, broker)
         except PenstockError as error:
-            batch.refuse(error)
-            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and batch.partition.is_online:
-                batch.partition.log.refuse(batch.records, error)  # the producer's later batches wait for the retry
+            _refuse(batch, error)
 
 
 async def validate_batch(partition: Partition, records: Buffer, broker: Broker) -> Buffer:
@@ -51,23 +73,31 @@ async def validate_batch(partition: Partition, records: Buffer, broker: Broker) 
     loop = asyncio.get_running_loop()
     refused: dict[str, frozenset[int]] = defaultdict(frozenset)
     for _ in range(RESOLUTIONS_MAX):
-        settings = partition.log.settings
-        may_delay = partition.visibility is not None and partition.visibility.may_delay
-        rules = settings.subject_rules(partition.name.topic)
-        work = partial(
-            admit,
-            records,
-            settings,
-            broker.clock.now_ms(),
-            may_delay,
-            ids={part: broker.schema_ids.find(rule, refused[part]) for part, rule in rules.items()},
-        )
+        work = _admission(partition, records, broker, refused)
         try:
             try:
                 return work(body_max=DECOMPRESS_INLINE_BYTES_MAX)
             except TooLargeForEventLoop:
                 return await loop.run_in_executor(broker.threads, work)
         except UnresolvedSchemaIds as unresolved:
-            rule = rules[unresolved.part]
-            refused[unresolved.part] |= await broker.schema_ids.resolve(rule, unresolved.ids)
+            refused[unresolved.part] |= await broker.schema_ids.resolve(unresolved.rule, unresolved.ids)
     raise SchemaIdsUnavailable("the schema ids of the batch cannot be looked up now; retry")
+
+
+def _admission(
+    partition: Partition, records: Buffer, broker: Broker, refused: Mapping[str, frozenset[int]] = _NONE_REFUSED
+) -> partial[Buffer]:
+    """Returns the call of `admit` for a batch, with what is known of schema ids now."""
+    settings = partition.log.settings
+    may_delay = partition.visibility is not None and partition.visibility.may_delay
+    ids = {
+        part: broker.schema_ids.find(rule, refused.get(part, frozenset()))
+        for part, rule in settings.subject_rules(partition.name.topic).items()
+    }
+    return partial(admit, records, settings, broker.clock.now_ms(), may_delay, ids=ids)
+
+
+def _refuse(batch: ProducedBatch, error: PenstockError) -> None:
+    batch.refuse(error)
+    if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and batch.partition.is_online:
+        batch.partition.log.refuse(batch.records, error)  # the producer's later batches must wait for the retry
