@@ -27,8 +27,10 @@ class ClusterProcesses:
         has_racks: bool = False,
         kind: str = EtcdEnsemble.kind,
         environment: Mapping[str, str] | None = None,
+        credentials: Path | None = None,
     ) -> None:
-        """`has_racks`: broker N is in rack-N. `kind`: of the store. `environment`: of the brokers."""
+        """`has_racks`: broker N is in rack-N. `kind`: of the store. `environment`: of the brokers. `credentials`: a
+        file of access keys."""
         reason = KINDS[kind].why_not()
         if reason is not None:
             pytest.skip(reason)
@@ -37,6 +39,7 @@ class ClusterProcesses:
         self._session_s = session_s
         self._has_racks = has_racks
         self._environment = environment
+        self._top = {} if credentials is None else {"credentials": str(credentials)}
         where = folder / "store"
         where.mkdir()
         self._ensemble = KINDS[kind](where)
@@ -64,7 +67,7 @@ class ClusterProcesses:
         process = BrokerProcess(folder, self._settings | rack, environment=self._environment)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
-        top = {"node_id": node_id, "store": self.store, "session_s": self._session_s}
+        top = {"node_id": node_id, "store": self.store, "session_s": self._session_s} | self._top
         lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
         config.write_text("\n".join([*lines, config.read_text()]))
         self.brokers[node_id] = process.start()

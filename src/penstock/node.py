@@ -51,6 +51,7 @@ from penstock.network.listen_socket import bind
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
 from penstock.node_settings import NodeSettings as NodeSettings
+from penstock.registry.access import Authenticator
 from penstock.registry.request_handler import serve_registry
 from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import FetchSettings, ReplicaFetchers
@@ -138,7 +139,9 @@ class Node:
         self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
         self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
         self._metrics.collectors.append(self._sqs.request_counts)
-        self._endpoints.registry = serve_registry(broker, self._schemas).answer
+        authenticator = Authenticator(lambda: self._sqs.credentials)
+        self._endpoints.registry = serve_registry(broker, self._schemas, authenticator).answer
+        self._metrics.collectors.append(authenticator)
         logs = await on_disk(lambda: LogFolder(self._disk))
         lost, failed = await on_disk(logs.find_lost), await on_disk(logs.find_failed)
         self._create_membership(folder, configs, clock, lost, failed)

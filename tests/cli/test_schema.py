@@ -49,7 +49,7 @@ def test_help_has_examples_and_options(command: str) -> None:
     assert f"\n    penstock schema {command}" in said.split("Examples:")[1]
     assert "--bootstrap" in said
     assert "--json" in said
-    assert ("--registry" in said) == (command not in ("own", "disown"))
+    assert ("--registry URL" in said) == (command not in ("own", "disown"))
 
 
 def test_the_group_lists_its_commands() -> None:

@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -24,15 +25,18 @@ class RestClient:
 
     def __init__(self, http: str) -> None:
         self.url = f"http://{http}/registry"
+        self.headers = {"content-type": CONTENT_TYPE}
+        self.received: Mapping[str, str] = {}
+        """The headers of the last response."""
 
     def ask(self, method: str, path: str, body: object = None) -> Answer:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"content-type": CONTENT_TYPE}, method=method)
+        request = urllib.request.Request(self.url + path, data, self.headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                status, text = answer.status, answer.read()
+                status, text, self.received = answer.status, answer.read(), answer.headers
         except urllib.error.HTTPError as error:
-            status, text = error.code, error.read()
+            status, text, self.received = error.code, error.read(), error.headers
         return Answer(status, json.loads(text) if text else None)
 
     def get(self, path: str) -> Answer:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from penstock.registry.rest import Unprocessable
+from penstock.registry.rest import RestCall, Unprocessable
 from penstock.schemas.registry.data_contract import Json, Metadata, RuleSet
 from penstock.schemas.registry.errors import SchemaNotFound, SubjectNotFound
 from penstock.schemas.registry.model import AVRO, Reference, SchemaText, SchemaVersion
@@ -38,6 +38,15 @@ def schema_request(body: Json) -> SchemaRequest:
     )
     wanted_id = None if schema_id is None or schema_id < 0 else schema_id
     return SchemaRequest(schema=schema, version=version or 0, schema_id=wanted_id)
+
+
+def requested_schema(call: RestCall, subject: str) -> SchemaRequest:
+    """Reads the schema that a request has for a subject. Raises RegistryError, also if the client may not read a
+    subject that the schema refers to."""
+    found = schema_request(call.json)
+    for each in found.schema.references:
+        call.check_readable(str(Subject.parse(subject).resolve(each.subject)))
+    return found
 
 
 def version_body(found: SchemaVersion, *, text: str | None = None, reference_format: str = "") -> Json:

@@ -14,6 +14,7 @@ from penstock.foundation.errors import NotCoordinator, PenstockError
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.ids import SCHEMAS_TOPIC
 from penstock.log.setting_table import BROKERS, WRITE_ACCESS
+from penstock.registry.access import CHALLENGE, Authenticator, Unauthorized
 from penstock.registry.rest import (
     RestCall,
     RestRequest,
@@ -52,10 +53,11 @@ _RETRIABLE: Final = frozenset(
 class RegistryRequestHandler:
     """The schema registry's REST API on one broker. Any broker answers any request."""
 
-    def __init__(self, broker: Broker, service: RegistryService) -> None:
+    def __init__(self, broker: Broker, service: RegistryService, authenticator: Authenticator) -> None:
         load_routes()
         self._broker = broker
         self._service = service
+        self._authenticator = authenticator
         self._forwarded = 0
         self.requests = 0
         """Number of requests answered so far."""
@@ -64,12 +66,18 @@ class RegistryRequestHandler:
         """Answers an HTTP request whose path starts with PATH."""
         path = request.path.encode("latin-1").decode(errors="replace").removeprefix(PATH)
         query = request.query.encode("latin-1").decode(errors="replace")
-        found = await self._answer(RestRequest(request.method.decode("latin-1"), path, query, request.body))
+        try:
+            key_name = self._authenticator.key_name(request.headers)
+        except Unauthorized as error:
+            refused = encode_error(error)
+            return HttpResponse(refused.status, refused.body, refused.content_type, CHALLENGE)
+        method = request.method.decode("latin-1")
+        found = await self._answer(RestRequest(method, path, query, request.body, key_name))
         return HttpResponse(status=found.status, body=found.body, content_type=found.content_type)
 
     async def answer_call(self, call: RegistryCallRequest) -> RegistryCallResponse:
         """Answers a request that another broker forwarded. Raises PenstockError if this broker does not lead."""
-        request = RestRequest(call.method, call.path, call.query, bytes(call.body))
+        request = RestRequest(call.method, call.path, call.query, bytes(call.body), call.access_key)
         found = await self._answer_here(request)
         return RegistryCallResponse(status=found.status, content_type=found.content_type, body=found.body)
 
@@ -102,6 +110,7 @@ class RegistryRequestHandler:
             )
         if topic is None:
             route, _ = _find(request)[:2]
+            self._authenticator.access(request.key_name).check_any(route.right)
             if route.writes:
                 await create_schemas_topic(self._broker)
             else:
@@ -114,7 +123,13 @@ class RegistryRequestHandler:
         return await self._forward(leader, request)
 
     async def _forward(self, leader: int, request: RestRequest) -> RestResponse:
-        call = RegistryCallRequest(method=request.method, path=request.path, query=request.query, body=request.body)
+        call = RegistryCallRequest(
+            method=request.method,
+            path=request.path,
+            query=request.query,
+            body=request.body,
+            access_key=request.key_name,
+        )
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._broker.ask(leader, call, lambda value: None if answered.done() else answered.set_result(value))
         found = await answered
@@ -136,13 +151,15 @@ class RegistryRequestHandler:
 
     async def _run(self, request: RestRequest, service: RegistryService) -> RestResponse:
         route, arguments, query = _find(request)
-        call = RestCall(service, request, query, self._broker.image.cluster_id)
+        access = self._authenticator.access(request.key_name)
+        access.check_any(route.right)
+        call = RestCall(service, request, query, self._broker.image.cluster_id, access, route.right)
         return encode(await route.answer(call, *arguments))
 
 
-def serve_registry(broker: Broker, service: RegistryService) -> RegistryRequestHandler:
+def serve_registry(broker: Broker, service: RegistryService, authenticator: Authenticator) -> RegistryRequestHandler:
     """Returns the handler of the REST API, which also answers the requests that other brokers forward."""
-    handler = RegistryRequestHandler(broker, service)
+    handler = RegistryRequestHandler(broker, service, authenticator)
     broker.answer_registry_call = handler.answer_call
     return handler
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from penstock.broker.schemas.service import RegistryService
+from penstock.registry.access import ADMIN, READ, Access
 from penstock.schemas.registry.errors import InvalidSubject, InvalidVersion, RegistryError
 from penstock.schemas.registry.model import LATEST, VERSION_MAX
 from penstock.schemas.registry.subjects import SUBJECT_CHARS_MAX, Subject, normalize, normalize_context
@@ -65,16 +66,27 @@ class RestRequest:
     """The path below `/registry`."""
     query: str
     body: bytes
+    key_name: str = ""
+    """The access key that it was sent with; "" if requests need none."""
 
 
 class RestCall:
     """A request with its parameters, for the function that answers it."""
 
     def __init__(
-        self, service: RegistryService, request: RestRequest, query: Mapping[str, list[str]], cluster_id: str
+        self,
+        service: RegistryService,
+        request: RestRequest,
+        query: Mapping[str, list[str]],
+        cluster_id: str,
+        access: Access,
+        right: str,
     ) -> None:
+        """`right`: what the request needs on all subjects that its path and parameters name."""
         self.service: Final = service
         self.cluster_id: Final = cluster_id
+        self._access = access
+        self._right = right
         self._request = request
         self._query = query
 
@@ -96,13 +108,25 @@ class RestCall:
         config = self.service.state.configs.get(found)
         if config is None or not config.alias:
             return found
-        return str(Subject.parse(found).resolve(config.alias))
+        target = str(Subject.parse(found).resolve(config.alias))
+        self._access.check(self._right, target)
+        return target
 
     def scope(self, text: str) -> str:
-        """Returns the subject or context of the path that a setting applies to."""
+        """Returns the subject or context of the path that a setting applies to. Raises Forbidden."""
         if len(text) > SUBJECT_CHARS_MAX:
             raise InvalidSubject(text)
-        return normalize(text)
+        found = normalize(text)
+        self._access.check(self._right, found)
+        return found
+
+    def may_read(self, subject: str) -> bool:
+        """Returns whether the client may see a subject, which its request does not name."""
+        return self._access.may(READ, subject)
+
+    def check_readable(self, subject: str) -> None:
+        """Raises Forbidden if the client may not see a subject."""
+        self._access.check(READ, subject)
 
     def text(self, name: str, default: str = "") -> str:
         return self._query.get(name, [default])[0]
@@ -138,16 +162,20 @@ class Route:
     answer: Answer
     writes: bool
     """Whether the request may change the registry, so that its topic must exist."""
+    right: str
+    """What the client must be allowed to do."""
 
 
 _ROUTES: Final[list[Route]] = []
 
 
-def route(method: str, path: str, *, writes: bool = False) -> Callable[[A], A]:
-    """Returns a decorator that registers the function for a path. `*` in the path is an argument of the function."""
+def route(method: str, path: str, *, writes: bool = False, right: str = "") -> Callable[[A], A]:
+    """Returns a decorator that registers the function for a path. `*` in the path is an argument of the function.
+    `right`: ADMIN by default if it writes, otherwise READ."""
 
     def register(answer: A) -> A:
-        _ROUTES.append(Route(method, tuple(part for part in path.split("/") if part), answer, writes))
+        segments = tuple(part for part in path.split("/") if part)
+        _ROUTES.append(Route(method, segments, answer, writes, right or (ADMIN if writes else READ)))
         return answer
 
     return register

@@ -1,4 +1,4 @@
-"""Access keys for SQS: secret, owner account, allowed actions and queues. Pure.
+"""Access keys for SQS and the schema registry: secret, owner account, allowed actions, queues and subjects. Pure.
 
     keys:
       - access_key: AKIAPAYMENTS
@@ -6,10 +6,14 @@
         owner: "111122223333"
         actions: [SendMessage, Receive*, DeleteMessage]
         queues: [payments-*]
+      - access_key: ORDERS
+        secret: 0c6a5e4d1f2b
+        actions: ["schema:Read", "schema:Write"]
+        subjects: [orders-*]
 
 The owner is the account whose queues the key uses; an owner that is not a 12-digit account id means the default
-account. Without `actions` or `queues`, all actions or all queues of the account are allowed. Patterns are those of a
-shell: `*` and `?`.
+account. Without `actions`, `queues` or `subjects`, all actions, all queues of the account or all subjects are
+allowed. Patterns are those of a shell: `*` and `?`. A pattern of actions that starts with `sqs:` is for SQS only.
 """
 
 import re
@@ -29,31 +33,44 @@ _ACCESS_KEY: Final = re.compile(r"[A-Za-z0-9_]{3,128}")
 _OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SECRET_CHARS_MIN: Final = 8
 """Recommended minimum number of characters of a secret. Shorter secrets, such as `test`, cause a warning."""
-_FIELDS: Final = {"access_key", "secret", "owner", "actions", "queues"}
+_FIELDS: Final = {"access_key", "secret", "owner", "actions", "queues", "subjects"}
 _ALL: Final = ("*",)
+_SQS: Final = "sqs:"
+_SCHEMA: Final = "schema:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """One access key with its secret, account, and the actions and queues that it may use."""
+    """One access key with its secret, account, and the actions, queues and subjects that it may use."""
 
     access_key: str
     secret: str = field(repr=False)
     owner: str = DEFAULT_OWNER
     actions: tuple[str, ...] = _ALL
     queues: tuple[str, ...] = _ALL
+    subjects: tuple[str, ...] = _ALL
     _is_action: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _is_schema_action: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _is_queue: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _is_subject: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_is_action", _pattern(self.actions))
+        schema_actions = tuple(each for each in self.actions if not each.startswith(_SQS))
+        object.__setattr__(self, "_is_action", _pattern(tuple(each.removeprefix(_SQS) for each in self.actions)))
+        object.__setattr__(self, "_is_schema_action", _pattern(schema_actions))
         object.__setattr__(self, "_is_queue", _pattern(self.queues))
+        object.__setattr__(self, "_is_subject", _pattern(self.subjects))
 
     def may(self, action: str) -> bool:
-        return self._is_action.fullmatch(action) is not None
+        """Returns whether the key allows an action of SQS, or one of the registry, such as `schema:Read`."""
+        pattern = self._is_schema_action if action.startswith(_SCHEMA) else self._is_action
+        return pattern.fullmatch(action) is not None
 
     def may_use(self, queue: str) -> bool:
         return self._is_queue.fullmatch(queue) is not None
+
+    def may_use_subject(self, subject: str) -> bool:
+        return self._is_subject.fullmatch(subject) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +122,7 @@ def _read_key(where: str, entry: Any) -> AccessKey:
         owner=owner,
         actions=_patterns(f"{where} ({name})", entry, "actions"),
         queues=_patterns(f"{where} ({name})", entry, "queues"),
+        subjects=_patterns(f"{where} ({name})", entry, "subjects"),
     )
 
 
@@ -123,7 +141,7 @@ def _patterns(where: str, entry: Mapping[str, Any], name: str) -> tuple[str, ...
     value = entry[name]
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise InvalidCredentials(f"{where}: {name} must be a list of patterns in quotes, such as ['payments-*']")
-    return tuple(each.removeprefix("sqs:") for each in value)
+    return tuple(value)
 
 
 def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:

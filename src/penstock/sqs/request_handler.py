@@ -72,10 +72,13 @@ class SqsRequestHandler:
         self._lookups = 0
         self._slices = slices
         self.request_counts: Final = RequestCounts()
+        self.credentials = credentials
+        """The access keys; None if requests need not be signed."""
         self._verifier = None if credentials is None else Verifier(credentials)
 
     def use(self, credentials: Credentials) -> None:
         """Replaces all access keys by `credentials`."""
+        self.credentials = credentials
         self._verifier = Verifier(credentials)
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:

@@ -39,7 +39,7 @@ def open_request_handler(
         logger.warning(
             "queues_open_to_all http=%s reason=%r",
             http,
-            "no --credentials: any client that can reach this address may use every queue",
+            "no --credentials: any client that can reach this address may use every queue and schema",
         )
     seed = secrets.token_bytes(10)
     endpoint = Endpoint(

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -17,6 +17,7 @@ from penstock.client.schema_registry_urls import RegistryUrl, find_registry, par
 T = TypeVar("T")
 
 REGISTRY_VARIABLE: Final = "PENSTOCK_REGISTRY"
+REGISTRY_USER_VARIABLE: Final = "PENSTOCK_REGISTRY_USER"
 REQUESTS_MAX: Final = 8
 """Maximum number of requests that a command sends at the same time."""
 
@@ -28,17 +29,38 @@ class RegistryAccess:
     bootstrap: str
     urls: tuple[RegistryUrl, ...]
     """Empty if the registry is the one of the brokers at `bootstrap`."""
+    login: "Login"
 
     async def find(self) -> list[RegistryUrl]:
         return list(self.urls) or await find_registry(self.bootstrap)
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """User and password of the registry; empty if there are none, or the URLs have them."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> "Login":
+        """Parses USER:PASSWORD. Raises ValueError, which does not show the password."""
+        user, colon, password = text.partition(":")
+        if not user or not colon:
+            raise ValueError("expected USER:PASSWORD, such as an access key and its secret")
+        return cls(user, password)
+
+
 def registry_options(command: Command) -> Command:
-    """Decorator that adds --registry, --bootstrap and --json; the command receives the first two as `access`."""
+    """Decorator that adds --registry, --registry-user, --bootstrap and --json; the command receives all but the last
+    as `access`."""
 
     @functools.wraps(command)
-    def with_access(*, bootstrap: str, registry: tuple[RegistryUrl, ...] | None, **options: Any) -> Any:
-        return command(access=RegistryAccess(bootstrap=bootstrap, urls=registry or ()), **options)
+    def with_access(
+        *, bootstrap: str, registry: tuple[RegistryUrl, ...] | None, registry_user: Login | None, **options: Any
+    ) -> Any:
+        access = RegistryAccess(bootstrap=bootstrap, urls=registry or (), login=registry_user or Login())
+        return command(access=access, **options)
 
     registry_option = click.option(
         "--registry",
@@ -48,14 +70,28 @@ def registry_options(command: Command) -> Command:
         callback=value_parser(parse_urls),
         help="URL of the schema registry: http://USER:PASSWORD@HOST:PORT/PATH.  [found with --bootstrap]",
     )
-    return cast(Command, registry_option(bootstrap_option(json_option(cast(Any, with_access)))))
+    with_options = registry_option(registry_user_option(bootstrap_option(json_option(cast(Any, with_access)))))
+    return cast(Command, with_options)
+
+
+registry_user_option = click.option(
+    "--registry-user",
+    metavar="USER:PASSWORD",
+    envvar=REGISTRY_USER_VARIABLE,
+    show_envvar=True,
+    callback=value_parser(Login.parse),
+    help="User of the registry: an access key of the brokers' --credentials, and its secret.",
+)
 
 
 def run_registry(access: RegistryAccess, work: Callable[[SchemaRegistryClient], Awaitable[T]]) -> T:
     """Runs `work` with a client of the registry; returns its result."""
 
     async def inside() -> T:
-        async with SchemaRegistryClient(await access.find(), retry_unreached=False) as client:
+        urls, login = await access.find(), access.login
+        async with SchemaRegistryClient(
+            urls, user=login.user, password=login.password, retry_unreached=False
+        ) as client:
             return await work(client)
 
     return run(inside())

@@ -8,6 +8,7 @@ import click
 
 from penstock.cli.common import cluster_options, echo_result, plural, run, run_client
 from penstock.cli.deletion import confirm
+from penstock.cli.schema.access import Login, registry_user_option
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
@@ -62,8 +63,9 @@ def _change(bootstrap: str, owner: str) -> None:
 
 @click.command()
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
+@registry_user_option
 @cluster_options
-def own(yes: bool, bootstrap: str, as_json: bool) -> None:
+def own(yes: bool, registry_user: Login | None, bootstrap: str, as_json: bool) -> None:
     """Let the brokers' registry take over the schemas of another registry that used this cluster.
 
     Other registries (Confluent's, Karapace) keep their schemas in the topic _schemas, too. This command reserves the
@@ -90,16 +92,17 @@ def own(yes: bool, bootstrap: str, as_json: bool) -> None:
             participle="changed",
         )
         _change(bootstrap, BROKERS)
-    count = run(_count_subjects(bootstrap))
+    count = run(_count_subjects(bootstrap, registry_user or Login()))
     facts = {"topic": SCHEMAS_TOPIC, "owner": BROKERS, "subjects": count, "changed": found.write_access != BROKERS}
     done = "serves" if found.write_access != BROKERS else "already serves"
     echo_result(facts, f"the brokers' registry {done} {plural(count, 'subject')}", as_json=as_json)
 
 
-async def _count_subjects(bootstrap: str) -> int:
+async def _count_subjects(bootstrap: str, login: Login) -> int:
     """Returns the number of subjects once the brokers have loaded the topic."""
     deadline_s = asyncio.get_running_loop().time() + LOAD_S
-    async with SchemaRegistryClient(await find_registry(bootstrap), retry_for_s=LOAD_S) as client:
+    urls = await find_registry(bootstrap)
+    async with SchemaRegistryClient(urls, user=login.user, password=login.password, retry_for_s=LOAD_S) as client:
         while True:
             try:
                 return len(await client.subjects())

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.registry.bodies import schema_request
+from penstock.registry.bodies import requested_schema
 from penstock.registry.rest import RestCall, route, version_of
 from penstock.schemas.registry.errors import SchemaRejected, VersionNotFound
 from penstock.schemas.registry.model import LATEST, SchemaVersion
@@ -24,7 +24,7 @@ async def check_against_subject(call: RestCall, name: str) -> Any:
 
 
 async def _check(call: RestCall, subject: str, previous: list[SchemaVersion]) -> Any:
-    is_verbose, request = call.flag("verbose"), schema_request(call.json)
+    is_verbose, request = call.flag("verbose"), requested_schema(call, subject)
     try:
         messages = await call.service.compare(subject, request.schema, previous, normalize=call.flag("normalize"))
     except SchemaRejected as error:

@@ -24,6 +24,8 @@ async def list_schemas(call: RestCall) -> Any:
         found: list[SchemaVersion] = []
         size = 0
         for name in matching(state, prefix, deleted=is_deleted):
+            if not call.may_read(name):
+                continue
             versions = state.versions(name, deleted=is_deleted)
             for each in versions[-1:] if latest_only else versions:
                 if rule_type and not _has_rule(each, rule_type):
@@ -88,7 +90,8 @@ async def list_versions_of_id(call: RestCall, number: str) -> Any:
 async def get_by_guid(call: RestCall, guid: str) -> Any:
     def read(state: RegistryState) -> SchemaVersion:
         for context, schema_id in _ids_of_guid(state, guid):
-            return state.uses(context, schema_id)[0]
+            for each in _readable(call, state, context, schema_id):
+                return each
         raise SchemaNotFound(guid[:100])
 
     found = await call.service.read(read)
@@ -98,8 +101,10 @@ async def get_by_guid(call: RestCall, guid: str) -> Any:
 
 @route("GET", "schemas/guids/*/ids")
 async def list_ids_of_guid(call: RestCall, guid: str) -> Any:
-    found = await call.service.read(lambda state: _ids_of_guid(state, guid))
-    return [{"context": context, "id": schema_id} for context, schema_id in found]
+    def read(state: RegistryState) -> list[tuple[str, int]]:
+        return [each for each in _ids_of_guid(state, guid) if _readable(call, state, *each)]
+
+    return [{"context": context, "id": schema_id} for context, schema_id in await call.service.read(read)]
 
 
 def _ids_of_guid(state: RegistryState, guid: str) -> list[tuple[str, int]]:
@@ -120,7 +125,7 @@ async def _find(call: RestCall, schema_id: int) -> SchemaVersion:
     wanted = Subject.parse(call.scope(call.text("subject")))
 
     def read(state: RegistryState) -> SchemaVersion:
-        found = _find_in(state, wanted, schema_id)
+        found = _find_in(call, state, wanted, schema_id)
         if found is None:
             raise SchemaNotFound(schema_id)
         return found
@@ -128,8 +133,13 @@ async def _find(call: RestCall, schema_id: int) -> SchemaVersion:
     return await call.service.read(read)
 
 
-def _find_in(state: RegistryState, wanted: Subject, schema_id: int) -> SchemaVersion | None:
-    uses = state.uses(wanted.context, schema_id)
+def _readable(call: RestCall, state: RegistryState, context: str, schema_id: int) -> list[SchemaVersion]:
+    """Returns the versions with an id in those subjects that the client may read."""
+    return [each for each in state.uses(context, schema_id) if call.may_read(each.subject)]
+
+
+def _find_in(call: RestCall, state: RegistryState, wanted: Subject, schema_id: int) -> SchemaVersion | None:
+    uses = _readable(call, state, wanted.context, schema_id)
     own = [each for each in uses if each.subject == str(wanted)]
     if own:
         return own[-1]
@@ -139,7 +149,7 @@ def _find_in(state: RegistryState, wanted: Subject, schema_id: int) -> SchemaVer
         return None
     for context in sorted(state.contexts):
         name = str(Subject(context, wanted.name))
-        own = [each for each in state.uses(context, schema_id) if each.subject == name]
+        own = [each for each in _readable(call, state, context, schema_id) if each.subject == name]
         if own:
             return own[-1]
     return uses[0] if uses else None
@@ -149,5 +159,5 @@ async def _uses(call: RestCall, number: str) -> list[SchemaVersion]:
     """Returns the versions that have an id; without soft-deleted ones, unless the client asks for them."""
     found, is_deleted = await _find(call, _id_of(number)), call.flag("deleted")
     context = Subject.parse(found.subject).context
-    uses = await call.service.read(lambda state: state.uses(context, found.id))
+    uses = await call.service.read(lambda state: _readable(call, state, context, found.id))
     return [each for each in uses if is_deleted or not each.deleted]

@@ -25,7 +25,7 @@ async def list_contexts(call: RestCall) -> Any:
 
 @route("DELETE", "contexts/*", writes=True)
 async def delete_context(call: RestCall, name: str) -> Any:
-    return await call.service.change(DeleteContext(Subject.parse(name).context))
+    return await call.service.change(DeleteContext(Subject.parse(call.scope(name)).context))
 
 
 @route("GET", "v1/metadata/id")

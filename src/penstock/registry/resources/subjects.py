@@ -3,7 +3,8 @@
 from itertools import islice
 from typing import Any, Final
 
-from penstock.registry.bodies import not_found, registered_body, schema_request, version_body
+from penstock.registry.access import WRITE
+from penstock.registry.bodies import not_found, registered_body, requested_schema, version_body
 from penstock.registry.rest import RestCall, route, version_of
 from penstock.schemas.registry.commands import DeleteSubject, DeleteVersion
 from penstock.schemas.registry.errors import InvalidSubject, SubjectNotFound, VersionNotFound
@@ -24,7 +25,7 @@ async def list_subjects(call: RestCall) -> Any:
     is_deleted = only_deleted or call.flag("deleted")
 
     def read(state: RegistryState) -> list[str]:
-        names = iter(matching(state, prefix, deleted=is_deleted))
+        names = (name for name in matching(state, prefix, deleted=is_deleted) if call.may_read(name))
         if only_deleted:
             names = (name for name in names if name not in state.visible)
         return list(islice(names, offset, offset + limit))
@@ -46,8 +47,8 @@ def matching(state: RegistryState, prefix: str, *, deleted: bool) -> list[str]:
 
 @route("POST", "subjects/*")
 async def look_up(call: RestCall, name: str) -> Any:
-    subject, request = call.subject(name), schema_request(call.json)
-    is_deleted = call.flag("deleted")
+    subject, is_deleted = call.subject(name), call.flag("deleted")
+    request = requested_schema(call, subject)
     found = await call.service.look_up(subject, request.schema, normalize=call.flag("normalize"), deleted=is_deleted)
     if found is None:
         raise not_found(call.service.state, subject, deleted=is_deleted)
@@ -97,11 +98,12 @@ async def list_versions(call: RestCall, name: str) -> Any:
     return await call.service.read(read)
 
 
-@route("POST", "subjects/*/versions", writes=True)
+@route("POST", "subjects/*/versions", writes=True, right=WRITE)
 async def register(call: RestCall, name: str) -> Any:
     if not is_valid(name):
         raise InvalidSubject(name)
-    subject, request = call.subject(name), schema_request(call.json)
+    subject = call.subject(name)
+    request = requested_schema(call, subject)
     found = await call.service.register(subject, request, normalize=call.flag("normalize"))
     body = registered_body(found)
     if call.text("format") or not request.schema.text.strip():

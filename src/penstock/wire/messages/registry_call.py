@@ -11,6 +11,8 @@ class RegistryCallRequest:
     """The path below `/registry`, as the client sent it."""
     query: String
     body: Bytes
+    access_key: String
+    """The access key that the client has proved to have; empty if the broker asks for none."""
 
 
 @response(ApiKey.REGISTRY_CALL, versions="0", flexible="0+")
