@@ -2,27 +2,34 @@
 
 What is simulated around the state machine is the least that shows its mistakes: a log whose end can be lost until it
 is committed, and that is compacted; checks of schemas that take time, during which others change the subject; and a
-network that delays, loses and repeats. A schema is a number, compatible with the latest version if it is not smaller.
-After every step:
+network that delays, loses and repeats. A schema is a number, and may refer to other schemas; what counts is its
+total, with all that it refers to. It is compatible with the latest version if its total is not smaller. After every
+step:
 - IdMeansOneSchema: an id of a context that a client was told is never that of another schema, also after a failover,
   and after compaction has removed the records of what was deleted;
 - AcknowledgedNeverLost: a version that a client was told is there until a client asks for its deletion;
-- EveryVersionWasChecked: each version is compatible with the latest one before it;
+- EveryVersionWasChecked: each version is compatible with the latest one before it, both with the versions that they
+  refer to;
+- ReferencesStay: what a version refers to is there, and not soft-deleted unless the version is;
 - RecordsTellAll: the log has the whole state.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
 from penstock.foundation.decision import NO_PRODUCER, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
+from penstock.schemas.registry import registration
+from penstock.schemas.registry.checks import SchemaSource
 from penstock.schemas.registry.commands import DeleteSubject, DeleteVersion, Read, Register, SetConfig, StateChanged
 from penstock.schemas.registry.layout import SchemaKey, decode
 from penstock.schemas.registry.machine import RegistryMachine
-from penstock.schemas.registry.model import LATEST, SchemaText, SchemaVersion
+from penstock.schemas.registry.model import LATEST, Reference, SchemaText, SchemaVersion
+from penstock.schemas.registry.registration import Draft
 from penstock.schemas.registry.state import RegistryState
 from penstock.schemas.registry.subjects import Subject
 from tests.simulation.clock import FakeClock
@@ -35,18 +42,26 @@ BUGS = {
     "old checks": "EveryVersionWasChecked",
     "ids of what is there": "IdMeansOneSchema",
     "early replies": "AcknowledgedNeverLost",
+    "references of other versions": "EveryVersionWasChecked",
+    "references that are gone": "ReferencesStay",
 }
 """Bugs that can be planted, and the invariant that each violates."""
 
 
 class Check(NamedTuple):
-    """A registration whose schema is being checked."""
+    """A registration whose schema is being parsed or compared."""
 
     until_ms: int
-    source: Any
-    command: Register
-    latest: int
-    """The schema that it was found to be compatible with; -1 for none."""
+    found: Draft
+    command: Register | None
+    """What follows if it is compatible; None while it is parsed."""
+
+
+class UncheckedMachine(RegistryMachine):
+    """Registers schemas also if what they refer to was deleted meanwhile."""
+
+    def _has_same_references(self, command: Register) -> bool:
+        return True
 
 
 class RegistryRun:
@@ -69,7 +84,7 @@ class RegistryRun:
         """Records that are committed: no fault takes them back."""
         self.waiting: list[tuple[int, Decision]] = []
         self.checks: list[Check] = []
-        self.meaning: dict[tuple[str, int], str] = {}
+        self.meaning: dict[tuple[str, int], SchemaText] = {}
         self.acked: dict[tuple[str, int], SchemaVersion] = {}
         self.disk_fails = 0.0
         self.commit_chance = self.rng.choice((0.2, 0.5, 0.9))
@@ -105,8 +120,10 @@ class RegistryRun:
         subject, chance = self.rng.choice(SUBJECTS), self.rng.random()
         if chance < 0.6:
             latest = self.state.version(subject, LATEST)
-            number = self.rng.randint(0, 5) if latest is None else int(latest.schema.text) + self.rng.randint(-1, 2)
-            return "register", (subject, str(number))
+            schema = SchemaText(type="AVRO", text="0", references=tuple(self._references(subject)))
+            least = 3 if latest is None else self._total(latest.subject, latest.schema)
+            number = least - self._total(subject, schema) + self.rng.randint(-1, 2)
+            return "register", (subject, replace(schema, text=str(number)))
         if chance < 0.7:
             return "change", SetConfig(subject, {"alias": None})
         if chance < 0.85:
@@ -114,16 +131,38 @@ class RegistryRun:
             return "change", DeleteVersion(subject, version, self.rng.random() < 0.5)
         return "change", DeleteSubject(subject, self.rng.random() < 0.6)
 
+    def _references(self, subject: str) -> Iterator[Reference]:
+        """Yields references to versions that are there, or were. Each version has one name in all schemas."""
+        for _ in range(self.rng.choice((0, 0, 1, 2))):
+            name = self.rng.choice(SUBJECTS)
+            target = str(Subject.parse(subject).resolve(name))
+            versions = self.state.versions(target, deleted=True)
+            if versions:
+                version = self.rng.choice((versions[-1], self.rng.choice(versions))).version
+                yield Reference(f"{target}@{version}", name, version)
+
+    def _total(self, subject: str, schema: SchemaText) -> int:
+        """Returns the sum of a schema's number and those of all versions that it refers to, each counted once."""
+        seen: dict[tuple[str, int], int] = {}
+        pending = [(subject, schema)]
+        while pending:
+            parent, one = pending.pop()
+            for each in one.references:
+                target = str(Subject.parse(parent).resolve(each.subject))
+                found = self.state.version(target, each.version, deleted=True)
+                if found is not None and (target, each.version) not in seen:
+                    seen[target, each.version] = int(found.schema.text)
+                    pending.append((target, found.schema))
+        return int(schema.text) + sum(seen.values())
+
     def _hear(self, reply: Any) -> None:
         """A client gets a reply."""
         if not isinstance(reply, SchemaVersion):
             return
         self.counts["registered"] += 1
         context = Subject.parse(reply.subject).context
-        known = self.meaning.setdefault((context, reply.id), reply.schema.text)
-        assert known == reply.schema.text, (
-            f"IdMeansOneSchema: {reply.id} of {context} is {known} and {reply.schema.text}"
-        )
+        known = self.meaning.setdefault((context, reply.id), reply.schema)
+        assert known == reply.schema, f"IdMeansOneSchema: {reply.id} of {context} is {known} and {reply.schema}"
 
     # -- the broker
 
@@ -137,29 +176,54 @@ class RegistryRun:
                 del self.acked[key]  # some of them may be deleted from now on
         self._submit(body)
 
-    def _begin_check(self, subject: str, text: str) -> None:
-        """Compares a schema with the latest version, which takes a while."""
-        latest = self.state.version(subject, LATEST)
-        same = next((each for each in self.state.versions(subject) if each.schema.text == text), None)
-        if same is not None:
-            self._submit(Read(lambda state: same))
+    def _begin_check(self, subject: str, schema: SchemaText) -> None:
+        """Parses a schema, which takes a while."""
+        try:
+            found = registration.draft(self.state, subject, schema, normalize=False, is_new=True)
+        except PenstockError:  # a reference leads nowhere
+            self.counts["rejected"] += 1
             return
-        if latest is not None and int(text) < int(latest.schema.text):
-            self.counts["incompatible"] += 1
-            return
-        revision = self.state.revision(subject)
-        command = Register(subject, SchemaText(type="AVRO", text=text), 0, None, revision)
-        number = -1 if latest is None else int(latest.schema.text)
-        self.checks.append(Check(self.clock.now_ms() + self.rng.choice((0, 5, 100)), "client", command, number))
+        self._check_until(found, None)
+
+    def _check_until(self, found: Draft, command: Register | None) -> None:
+        self.checks.append(Check(self.clock.now_ms() + self.rng.choice((0, 5, 100)), found, command))
 
     def _submit_checked(self) -> None:
-        due = [check for check in self.checks if check.until_ms <= self.clock.now_ms()]
-        for check in due:
+        for check in [check for check in self.checks if check.until_ms <= self.clock.now_ms()]:
             self.checks.remove(check)
             command = check.command
+            if command is None:
+                self._compare(check.found)
+                continue
             if self.bug == "old checks":
                 command = command._replace(revision=self.state.revision(command.subject))
             self._submit(command)
+
+    def _compare(self, found: Draft) -> None:
+        """Compares a schema with the latest version, which takes a while."""
+        state, subject = self.state, found.subject
+        same = registration.find_same(state, found)
+        if same is not None:
+            self._submit(Read(lambda state: same))
+            return
+        revision = state.revision(subject)
+        try:
+            job = registration.compare_job(state, self._as_compared(found), state.versions(subject))
+        except PenstockError:
+            self.counts["rejected"] += 1
+            return
+        if job.previous and _total_of(job.source) < _total_of(job.previous[0].source):
+            self.counts["incompatible"] += 1
+            return
+        self.counts["with_references"] += bool(found.schema.references)
+        self._check_until(found, Register(subject, found.schema, 0, None, revision, found.resolved.revisions))
+
+    def _as_compared(self, found: Draft) -> Draft:
+        if self.bug != "references of other versions":
+            return found
+        latest = tuple(replace(each, version=LATEST) for each in found.schema.references)
+        schema = replace(found.schema, references=latest)
+        return registration.draft(self.state, found.subject, schema, normalize=False, is_new=True)
 
     def _submit(self, command: Any) -> None:
         ticket = next(self.tickets)
@@ -170,7 +234,7 @@ class RegistryRun:
             return
         if decision.replies[0].value == StateChanged():
             self.counts["checked_again"] += 1
-            self._begin_check(command.subject, command.schema.text)
+            self._begin_check(command.subject, command.schema)
             return
         if decision.persist:
             if self.rng.random() < self.disk_fails:
@@ -189,7 +253,8 @@ class RegistryRun:
         if isinstance(key, SchemaKey) and isinstance(value, SchemaVersion) and not value.deleted:
             latest = self.state.version(key.subject, LATEST)
             is_new = latest is None or latest.version < key.version
-            assert latest is None or not is_new or int(latest.schema.text) <= int(value.schema.text), (
+            least = None if latest is None or not is_new else self._total(key.subject, latest.schema)
+            assert least is None or least <= self._total(key.subject, value.schema), (
                 f"EveryVersionWasChecked: {latest} before {value}"
             )
 
@@ -253,7 +318,8 @@ class RegistryRun:
 
     def _start(self) -> None:
         """A broker that knows the log, and nothing else."""
-        self.machine = RegistryMachine(bytes_max=1 << 20)
+        make = UncheckedMachine if self.bug == "references that are gone" else RegistryMachine
+        self.machine = make(bytes_max=1 << 20)
         for record in self.log:
             key, value = decode(record)
             if self.bug == "ids of what is there" and "penstock" in str(key):
@@ -271,3 +337,12 @@ class RegistryRun:
         for (subject, version), added in self.acked.items():
             found = self.state.version(subject, version)
             assert found == added, f"AcknowledgedNeverLost: {added}, now {found}"
+        for each in (each for versions in self.state.subjects.values() for each in versions.values()):
+            for reference in each.schema.references:
+                target = str(Subject.parse(each.subject).resolve(reference.subject))
+                referred = self.state.version(target, reference.version, deleted=each.deleted)
+                assert referred is not None, f"ReferencesStay: {target} version {reference.version} of {each}"
+
+
+def _total_of(source: SchemaSource) -> int:
+    return int(source.text) + sum(int(text) for _, text in source.references)

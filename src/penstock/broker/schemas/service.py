@@ -135,6 +135,7 @@ class RegistryService:
             version=request.version,
             schema_id=request.schema_id,
             revision=revision,
+            referenced=found.resolved.revisions,
         )
         added: SchemaVersion | StateChanged = await self.change(command)
         if isinstance(added, SchemaVersion):

@@ -67,4 +67,6 @@ class ResolvedReferences:
     """The references of a schema, each with the version that it means now, and the texts they lead to."""
 
     references: tuple[Reference, ...]
+    revisions: tuple[tuple[str, int], ...]
+    """The subjects of `references`, with the revisions that they were resolved at."""
     texts: Mapping[str, str]

@@ -8,7 +8,8 @@ from penstock.schemas.registry.state import RegistryState
 
 
 class StateChanged(NamedTuple):
-    """Reply to Register if the subject or a setting has changed since the schema was checked: check it again."""
+    """Reply to Register if the subject, a setting or a referenced subject has changed since the schema was checked:
+    check it again."""
 
 
 class Register(NamedTuple):
@@ -23,6 +24,8 @@ class Register(NamedTuple):
     """The id that the client wants, in mode IMPORT; None: the id of the same schema elsewhere, or a new one."""
     revision: tuple[int, int]
     """`RegistryState.revision` of the subject when the schema was checked."""
+    referenced: tuple[tuple[str, int], ...] = ()
+    """The subjects that the schema refers to, with their revisions when the references were resolved."""
 
 
 class DeleteVersion(NamedTuple):

@@ -123,7 +123,7 @@ class RegistryMachine:
 
     def _register(self, command: Register) -> tuple[list[StateRecord], SchemaVersion | StateChanged]:
         state, subject = self.state, command.subject
-        if command.revision != state.revision(subject):
+        if command.revision != state.revision(subject) or not self._has_same_references(command):
             return [], StateChanged()
         is_import = state.mode_in_scope(subject).is_import
         before = state.versions(subject, deleted=True)
@@ -149,6 +149,11 @@ class RegistryMachine:
             if is_same and not state.referrers_of(subject, each.version, deleted=True):
                 records.append(record(SchemaKey(subject, each.version), None))
         return records, added
+
+    def _has_same_references(self, command: Register) -> bool:
+        """Returns whether the subjects that a schema refers to are unchanged. Otherwise a version may be deleted by
+        now, or be another schema. Indirect references cannot be: the direct ones protect them."""
+        return all(self.state.subject_revision(subject) == revision for subject, revision in command.referenced)
 
     def _check_id(self, context: str, schema_id: int, command: Register) -> None:
         """Raises OperationNotPermitted if the id is that of another schema."""

@@ -147,7 +147,9 @@ def resolve_references(
             )
         below = (Subject.parse(version.subject), iter(version.schema.references))
         stack.append((*below, reference.name, version.schema.text))
-    return ResolvedReferences(references=found, texts=texts)
+    subjects = sorted({str(Subject.parse(subject).resolve(each.subject)) for each in found})
+    revisions = tuple((each, state.subject_revision(each)) for each in subjects)
+    return ResolvedReferences(references=found, revisions=revisions, texts=texts)
 
 
 def _referenced(state: RegistryState, parent: Subject, reference: Reference, deleted: bool) -> SchemaVersion:

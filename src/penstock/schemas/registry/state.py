@@ -166,7 +166,11 @@ class RegistryState:
     def revision(self, subject: str) -> tuple[int, int]:
         """Returns a value that changes with the versions of the subject and with any setting. A registration that was
         checked with another revision is checked again."""
-        return self._revisions.get(subject, 0), self._settings_revision
+        return self.subject_revision(subject), self._settings_revision
+
+    def subject_revision(self, subject: str) -> int:
+        """Returns a number that changes with the versions of the subject."""
+        return self._revisions.get(subject, 0)
 
     # -- changing
 

@@ -182,6 +182,23 @@ def test_ids_are_not_used_again_after_compaction() -> None:
 # -- references
 
 
+@pytest.mark.parametrize("permanent", [False, True])
+def test_a_schema_whose_reference_was_deleted_while_it_was_checked_is_checked_again(permanent: bool) -> None:
+    world = World()
+    world.register("item", "Item")
+    state = world.machine.state
+    order = avro("Order", Reference("Item", "item", 1))
+    checked = (("item", state.subject_revision("item")),)
+    for each in (False, True)[: 1 + permanent]:
+        world.delete("item", 1, permanent=each)
+    assert world.call(Register("order", order, 0, None, state.revision("order"), checked)) == StateChanged()
+    world.register("item", "Another")  # after permanent deletion, it is version 1 again
+    assert world.call(Register("order", order, 0, None, state.revision("order"), checked)) == StateChanged()
+    checked = (("item", state.subject_revision("item")),)
+    newer = avro("Order", Reference("Item", "item", LATEST))
+    assert world.call(Register("order", newer, 0, None, state.revision("order"), checked)).version == 1
+
+
 def test_a_schema_that_others_refer_to_cannot_be_deleted() -> None:
     world = World()
     world.register("item", "Item")
