@@ -1,4 +1,4 @@
-"""Karapace takes the registry over from the brokers and gives it back: all on one `_schemas` topic.
+"""Karapace takes the registry over from the brokers and returns it: all on one `_schemas` topic.
 
 KARAPACE_PYTHON names a Python in which Karapace is installed; it is not on the Python package index.
 """
@@ -121,7 +121,7 @@ def plain(text: str, kind: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_karapace_takes_over_and_gives_back(tmp_path: Path) -> None:
+def test_karapace_takes_the_registry_over_and_returns_it(tmp_path: Path) -> None:
     karapace_python()
     broker = BrokerProcess(tmp_path).start()
     try:
