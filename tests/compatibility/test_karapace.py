@@ -58,9 +58,7 @@ def karapace_on(broker: BrokerProcess, folder: Path) -> Iterator[Karapace]:
         "KARAPACE_ADVERTISED_PORT": str(port),
         "KARAPACE_LOG_LEVEL": "WARNING",
     }
-    environment = os.environ | settings
-    if python_path := os.environ.get("KARAPACE_PYTHONPATH"):
-        environment["PYTHONPATH"] = python_path
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | settings
     log = folder / "karapace.log"
     with (
         log.open("ab") as out,
