@@ -162,7 +162,7 @@ def listener() -> Iterator[tuple[str, list[bytes]]]:
         yield f"127.0.0.1:{server.getsockname()[1]}", asked
         with socket.create_connection(server.getsockname()) as last:
             last.sendall(b"the test itself")
-        # The server takes connections in order: whatever was sent before is noted by now.
+        # The server takes connections in order: requests sent before are noted by now.
         assert asked in ([], [b"the test itself"])
         server.shutdown(socket.SHUT_RDWR)
 
