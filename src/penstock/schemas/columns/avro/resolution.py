@@ -137,17 +137,20 @@ class _Compiler:
         raise _incompatible(column.path, f"the reader's union has no type that can read '{kind}'")
 
     def _candidates(self, writer: Definition, reader: Union) -> Iterable[int]:
-        """Returns the branches that may be able to read a type, the best first."""
+        """Returns the branches that may be able to read a type. Those of the same name or type exclude all others,
+        as in Java: a record must not be read as another one only because its own can no longer be read."""
         ranks: dict[int, int] = {}
         for index, branch in enumerate(reader.branches):
             found = definition(branch, self._reader_types)
+            if type(found) is not type(writer):
+                continue
             if isinstance(found, NAMED) and isinstance(writer, NAMED):
                 ranks[index] = 0 if found.name == writer.name else 1 if _has_same_name(found, writer) else 2
             elif isinstance(found, Primitive) and isinstance(writer, Primitive):
                 ranks[index] = 0 if found.kind == writer.kind else 1
             else:
                 ranks[index] = 0
-        return sorted(ranks, key=ranks.__getitem__)
+        return [index for index, rank in ranks.items() if rank == min(ranks.values())]
 
     def _member(self, writer: Definition, reader: Union, shape: UnionShape, index: int, column: Column) -> None:
         """Reads a value as a branch of the reader's union."""
