@@ -4,13 +4,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.connect import connect, is_connect
 from penstock.spark.errors import SparkFailed, SparkMissing
+from penstock.spark.home import slim_home_set
 from penstock.spark.java import provide_java
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def open_session(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
-        with _redirect_stderr(log):
+        with _redirect_stderr(log), slim_home_set() if is_local(master) else nullcontext():
             spark = builder.getOrCreate()
     except (PySparkException, RuntimeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]

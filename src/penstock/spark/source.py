@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark import table
 from penstock.spark.errors import hide_tracebacks
+from penstock.spark.read_limits import SINCE_4_2
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_schema import source_schema
 
@@ -39,12 +40,13 @@ class PenstockDataSource(DataSource):
             return kind(options, _columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from penstock.spark.stream_reader import StreamReader
+        from penstock.spark.stream_reader import StreamReader, UnlimitedStreamReader
 
         with hide_tracebacks():
             options = ReadOptions.parse(table.read_options(self.options, schema))
             options.check_stream()
-            return StreamReader(options, _columns(schema, options))
+            kind = StreamReader if SINCE_4_2 else UnlimitedStreamReader
+            return kind(options, _columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.writer import batch_writer
@@ -64,7 +66,7 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
 
     from penstock.spark.rows import check_columns
 
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = to_arrow_schema(schema, timezone="UTC") if SINCE_4_2 else to_arrow_schema(schema)
     columns = tuple(schema.fieldNames())
     check_columns(columns, tuple(arrow.types), include_headers=options.include_headers)
     return columns

@@ -22,8 +22,9 @@ from typing import Final
 from penstock.foundation.private_folder import private_folder
 from penstock.spark.connect import PORT_DEFAULT, check_server
 from penstock.spark.errors import SparkFailed, SparkMissing
+from penstock.spark.home import slim_home
 from penstock.spark.java import provide_java
-from penstock.spark.sessions import log4j2_option, settings
+from penstock.spark.sessions import is_local, log4j2_option, settings
 
 _FILE: Final = "server.json"
 _MAIN_CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -125,15 +126,16 @@ def _folder() -> Path:
 
 
 def _launch(server: WarmServer, wanted: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    from pyspark.find_spark_home import _find_spark_home
+    import pyspark
 
-    home = _find_spark_home()
+    environment = dict(os.environ)
+    environment.pop("SPARK_REMOTE", None)  # a server that inherits it would be a client of itself
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    is_own_python = environment["PYSPARK_PYTHON"] == sys.executable
+    home = str(slim_home()) if is_own_python and is_local(server.master) else str(Path(pyspark.__file__).parent)
     command = [str(Path(home) / "bin" / "spark-submit"), "--class", _MAIN_CLASS, "--master", server.master]
     for name, value in wanted.items():
         command += ["--conf", f"{name}={value}"]
-    # A server that inherits SPARK_REMOTE would be a client of itself.
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment |= {"SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", _TOKEN: server.token}
     with Path(server.log).open("wb") as log:
         return subprocess.Popen(

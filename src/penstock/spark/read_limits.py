@@ -1,0 +1,31 @@
+"""Read limits of streaming sources, and availableNow in several batches: what PySpark has since version 4.2."""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+SINCE_4_2: Final = find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether this is PySpark 4.2 or newer. PySpark 4.1 asks a source for its latest offsets without start and limit."""
+
+if TYPE_CHECKING or SINCE_4_2:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """Limits a micro-batch."""
+
+    class ReadAllAvailable(ReadLimit):
+        """No limit."""
+
+    class ReadMaxRows(ReadLimit):
+        """Limits a micro-batch to a number of rows."""
+
+    class SupportsTriggerAvailableNow:
+        """Marks sources that can run an availableNow query in several batches."""
+
+
+__all__ = ["SINCE_4_2", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
