@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,31 @@ POM: Final = """\
   </dependency></dependencies>
 </project>
 """
+
+
+def exact_jars(name: str, version: str, artefacts: Mapping[str, tuple[str, str]]) -> Path:
+    """A folder with these jars alone, without what they ask for. `artefacts`: group and version by name. `name` and
+    `version`: of its place in bench/.cache."""
+    cache = cache_folder(name)
+    folder = cache / version
+    if not folder.exists():
+        if shutil.which("mvn") is None:
+            raise NotRun(f"mvn is not installed: {name} comes through Maven")
+        fresh = cache / f"{version}.new"
+        fresh.mkdir(exist_ok=True)
+        for artefact, (group, number) in artefacts.items():
+            coordinates = f"-Dartifact={group}:{artefact}:{number}"
+            _run_plugin(cache, "get", coordinates, "-Dtransitive=false")
+            _run_plugin(cache, "copy", coordinates, f"-DoutputDirectory={fresh}")
+        fresh.rename(folder)
+    return folder
+
+
+def _run_plugin(folder: Path, goal: str, *arguments: str) -> None:
+    command = ["mvn", "-B", "-q", f"{PLUGIN}:{goal}", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RESOLVE_S_MAX, check=False)
+    if done.returncode:
+        raise NotRun(f"Maven cannot fetch {arguments[0]}: {(done.stdout + done.stderr)[-300:]}")
 
 
 def jars_of(name: str, group: str, artefact: str, version: str) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 
 from penstock.spark.java import provide_java
+from penstock.spark.worker_python import worker_python
 from tests.clients.waiting import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -43,7 +44,11 @@ class ConnectServer:
         folder.mkdir(parents=True, exist_ok=True)
         provide_java(folder / "java")
         self._log = folder / "connect.log"
-        own = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python}
+        own = {
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": worker_python() if python == sys.executable else python,
+        }
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master]
         for name, value in (_SETTINGS | (settings or {})).items():
             command += ["--conf", f"{name}={value}"]

@@ -102,10 +102,12 @@ def test_a_server_that_is_killed_continues_its_query_from_the_checkpoint(
     given = {"bootstrap": broker.kafka, "topic": topic, "checkpoint": checkpoint}
     with ConnectServer(tmp_path / "one") as server:
         program = start_program("foreach_batch", where={"remote": server.url}, **given)
-        wait_until((Path(checkpoint) / "commits" / "1").exists, "the second batch is done", PROGRAM_S)
-        server.kill()
-        program.kill()
-        program.communicate()
+        try:
+            wait_until((Path(checkpoint) / "commits" / "1").exists, "the second batch is done", PROGRAM_S)
+            server.kill()
+        finally:
+            program.kill()
+            program.communicate()
     assert not (Path(checkpoint) / "commits" / "5").exists(), "it was done before it was killed"
     with ConnectServer(tmp_path / "two") as server:
         run_program("foreach_batch", where={"remote": server.url}, **given)

@@ -55,12 +55,8 @@ def test_the_project_of_the_page_reads_a_topic_and_writes_another_once(
     counts = "CREATE MATERIALIZED VIEW counts AS SELECT item, count(*) AS n FROM orders GROUP BY item\n"
     (tmp_path / "transformations" / "counts.sql").write_text(counts)
     for start in (0, 30):
-        orders: list[dict[str, Any]] = [
-            {"id": number, "item": f"i{number % 3}"} for number in range(start, start + 30)
-        ]
-        lab.fill(
-            "orders", [Outgoing(value=json.dumps(row).encode(), partition=n % 2) for n, row in enumerate(orders)]
-        )
+        rows: list[dict[str, Any]] = [{"id": each, "item": f"i{each % 3}"} for each in range(start, start + 30)]
+        lab.fill("orders", [Outgoing(value=json.dumps(row).encode(), partition=row["id"] % 2) for row in rows])
         run(tmp_path)
         assert sorted(int(row["key"]) for row in lab.rows("orders-items")) == list(range(start + 30))
     assert Counter(lab.values("orders-items")) == {b"I0": 20, b"I1": 20, b"I2": 20}

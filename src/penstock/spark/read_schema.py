@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.errors import BadSchema
+from penstock.spark.pyspark_versions import arrow_schema_of
 from penstock.spark.values.options import PARTS, OnBadRecord
 
 if TYPE_CHECKING:
@@ -87,12 +88,10 @@ def parts_read(names: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
 def read_columns(schema: StructType, options: ReadOptions, readers: Sequence[PartReader]) -> ReadColumns:
     """Returns the columns of a schema that Spark wants to read. Raises BadSchema if a user's schema has a column or a
     type that the source does not have."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from penstock.spark.values.column_types import can_hold
 
-    known = to_arrow_schema(source_schema(options, readers), timezone="UTC")
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    known = arrow_schema_of(source_schema(options, readers))
+    wanted = arrow_schema_of(schema)
     for field in wanted:
         if field.name == _HEADERS.name and not options.include_headers:
             raise BadSchema("the schema has the column headers; set the option includeHeaders to true to read it")

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark import table
 from penstock.spark.errors import hide_tracebacks
+from penstock.spark.pyspark_versions import SINCE_4_2
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_schema import ReadColumns, parts_read, plan_readers, read_columns, source_schema
 from penstock.spark.values.options import PARTS
@@ -52,12 +53,13 @@ class PenstockDataSource(DataSource):
             return kind(options, self._columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from penstock.spark.stream_reader import StreamReader
+        from penstock.spark.stream_reader import StreamReader, UnlimitedStreamReader
 
         with hide_tracebacks():
             options = ReadOptions.parse(table.read_options(self.options, schema))
             options.check_stream()
-            return StreamReader(options, self._columns(schema, options))
+            kind = StreamReader if SINCE_4_2 else UnlimitedStreamReader
+            return kind(options, self._columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.writer import batch_writer

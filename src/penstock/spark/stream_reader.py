@@ -10,19 +10,14 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.spark import offset_bounds
 from penstock.spark.driver import DriverClient, Partitions
-from penstock.spark.errors import BadCheckpoint, hide_tracebacks
+from penstock.spark.errors import BadCheckpoint, BadOption, hide_tracebacks
 from penstock.spark.positions import Positions, read_positions, write_positions
+from penstock.spark.pyspark_versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_plan import OffsetRange, limit_offsets, split
 from penstock.spark.read_schema import ReadColumns
@@ -206,6 +201,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is not None:
             self._driver.close()
             self._driver = None
+
+
+class UnlimitedStreamReader(StreamReader):
+    """The reader for PySpark 4.1, which asks for the latest offsets without the start: each micro-batch has all."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        trigger = options.trigger
+        if trigger.offsets_max is not None or trigger.offsets_min is not None:
+            raise BadOption("maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or newer")
+        super().__init__(options, columns)
+
+    def latestOffset(self) -> Offsets:  # type: ignore[override] # noqa: N802
+        with hide_tracebacks():
+            return write_positions(self.driver.latest_offsets(list(self.driver.partitions(require_all=False))))
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        with hide_tracebacks():
+            self._check_checkpoint(self._parse_offsets(start), self.driver.partitions(require_all=False))
+        return super().partitions(start, end)
 
 
 def _format_partitions(tps: list[TopicPartition]) -> str:

@@ -23,7 +23,8 @@ from penstock.foundation.private_folder import private_folder
 from penstock.spark.connect import PORT_DEFAULT, check_server
 from penstock.spark.errors import SparkFailed, SparkMissing
 from penstock.spark.java import provide_java
-from penstock.spark.sessions import log4j2_option, settings
+from penstock.spark.sessions import is_local, log4j2_option, settings
+from penstock.spark.worker_python import worker_python
 
 _FILE: Final = "server.json"
 _MAIN_CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -125,15 +126,15 @@ def _folder() -> Path:
 
 
 def _launch(server: WarmServer, wanted: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    from pyspark.find_spark_home import _find_spark_home
+    import pyspark
 
-    home = _find_spark_home()
+    environment = dict(os.environ)
+    environment.pop("SPARK_REMOTE", None)  # a server that inherits it would be a client of itself
+    environment.setdefault("PYSPARK_PYTHON", worker_python() if is_local(server.master) else sys.executable)
+    home = str(Path(pyspark.__file__).parent)
     command = [str(Path(home) / "bin" / "spark-submit"), "--class", _MAIN_CLASS, "--master", server.master]
     for name, value in wanted.items():
         command += ["--conf", f"{name}={value}"]
-    # A server that inherits SPARK_REMOTE would be a client of itself.
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment |= {"SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", _TOKEN: server.token}
     with Path(server.log).open("wb") as log:
         return subprocess.Popen(

@@ -254,6 +254,8 @@ def infer_schema(run: Run, source: Source, default: str) -> "StructType":
     """Infers JSON fields from the latest messages. `default`: brokers if `source` has none. Raises NothingToInfer."""
     from pyspark.sql.types import StructType
 
+    from penstock.spark.pyspark_versions import SINCE_4_2
+
     run.on_step("inferring the schema from the latest messages")
     brokers = source.bootstrap or default
     names = list(source.topic or ())
@@ -278,7 +280,8 @@ def infer_schema(run: Run, source: Source, default: str) -> "StructType":
         topics_read = ", ".join(names)
         raise NothingToInfer(f"there is no message in {topics_read} to infer a schema from; set schema")
     rows = run.spark.createDataFrame([(value,) for value in values], "value string")
-    inferred = run.spark.read.json(rows).schema
+    # PySpark 4.1 reads JSON from an RDD only.
+    inferred = run.spark.read.json(rows if SINCE_4_2 else rows.rdd.map(lambda row: str(row[0]))).schema
     fields = [field for field in inferred.fields if field.name != "_corrupt_record"]
     if not fields:
         raise NothingToInfer(f"the messages of {', '.join(names)} are not JSON objects; use value: text or binary")

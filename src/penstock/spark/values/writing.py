@@ -11,6 +11,7 @@ from penstock.client.schema_registry_models import LATEST, Schema
 from penstock.foundation.errors import PenstockError
 from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.spark.errors import BadOption, BadSchema
+from penstock.spark.pyspark_versions import arrow_schema_of
 from penstock.spark.values.column_types import misfit, nullable
 from penstock.spark.values.ddl import parse_json_type
 from penstock.spark.values.framing import HEADER
@@ -53,9 +54,7 @@ def plan_writers(options: WriteOptions, columns: WriteColumns, schema: StructTyp
 
 def _plan(options: WriteOptions, columns: WriteColumns, schema: StructType, part: PartOptions) -> PartWriter:
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    given = to_arrow_schema(schema, timezone="UTC")
+    given = arrow_schema_of(schema)
     fields = columns.fields if part.part == VALUE else None
     kind = given.field(part.part).type if fields is None else pa.struct([given.field(name) for name in fields])
     writer = PartWriter(part=part.part, format=part.format, fields=fields, type=kind)
