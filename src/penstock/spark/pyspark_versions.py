@@ -1,4 +1,4 @@
-"""Differences between the versions of PySpark: read limits of streaming sources, and Arrow schemas with a time zone."""
+"""Differences between versions of PySpark: read limits of streaming sources, and time zones of Arrow schemas."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -39,4 +39,11 @@ def arrow_schema_of(schema: "StructType") -> "pa.Schema":
     return to_arrow_schema(schema, timezone="UTC") if SINCE_4_2 else to_arrow_schema(schema)
 
 
-__all__ = ["SINCE_4_2", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow", "arrow_schema_of"]
+__all__ = [
+    "SINCE_4_2",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema_of",
+]

@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class UnlimitedStreamReader(StreamReader):
     """The reader for PySpark 4.1, which asks for the latest offsets without the start: each micro-batch has all."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: ReadColumns) -> None:
         trigger = options.trigger
         if trigger.offsets_max is not None or trigger.offsets_min is not None:
             raise BadOption("maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or newer")

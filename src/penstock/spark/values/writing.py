@@ -54,6 +54,7 @@ def plan_writers(options: WriteOptions, columns: WriteColumns, schema: StructTyp
 
 def _plan(options: WriteOptions, columns: WriteColumns, schema: StructType, part: PartOptions) -> PartWriter:
     import pyarrow as pa
+
     given = arrow_schema_of(schema)
     fields = columns.fields if part.part == VALUE else None
     kind = given.field(part.part).type if fields is None else pa.struct([given.field(name) for name in fields])
