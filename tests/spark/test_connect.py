@@ -119,7 +119,7 @@ def test_a_server_that_is_killed_continues_its_query_from_the_checkpoint(
 
 @slow
 @long
-def test_a_server_whose_python_lacks_the_package_is_reported(tmp_path: Path) -> None:
+def test_a_server_whose_python_lacks_the_package_is_refused(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     with ConnectServer(tmp_path, python=python, environment={"PYTHONPATH": ""}) as server:

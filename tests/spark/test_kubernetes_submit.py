@@ -27,6 +27,7 @@ class ApiServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Api)
         self.created: dict[str, list[dict[str, Any]]] = {}
+        self.paths: list[str] = []
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -44,6 +45,7 @@ class _Api(BaseHTTPRequestHandler):
     def _create(self, code: int) -> None:
         found = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.created.setdefault(found["kind"], []).append(found)
+        self.server.paths.append(self.path.partition("?")[0])
         found["metadata"] |= {"uid": "0f0e", "creationTimestamp": "2026-01-31T12:00:00Z", "resourceVersion": "1"}
         self._answer(code, found)
 
@@ -88,7 +90,7 @@ def test_the_documented_command_creates_a_driver_with_the_package(api: ApiServer
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (pod,) = api.created["Pod"]
-    assert pod["metadata"]["namespace"] == "penstock"
+    assert api.paths[0] == "/api/v1/namespaces/penstock/pods"
     assert pod["spec"]["serviceAccountName"] == "spark"
     (driver,) = pod["spec"]["containers"]
     assert driver["image"] == "registry.example.org/penstock-spark:1"
