@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.pipeline.screen import LineDisplay
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import Outcome, commit_set
 
@@ -157,6 +158,19 @@ def test_insights_refuses_a_group_that_is_not_there(cli: Cli, orders: str) -> No
 def test_a_pipeline_with_an_end_cannot_run_continuously(cli: Cli) -> None:
     said = cli.refused("pipeline", "run", "insights", "-o", "topics=a", "--continuous", code=2)
     assert "insights is a batch pipeline and cannot be run with --continuous" in said
+
+
+def test_each_step_is_a_line_with_the_time_since_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    display = LineDisplay(as_json=False)
+    display.step("starting Spark on local[2]")
+    display.step("starting the query and its sources")
+    lines = capsys.readouterr().err.splitlines()
+    assert [re.sub(r"^ +\d+\.\d s  ", "", line) for line in lines] == [
+        "starting Spark on local[2] …",
+        "starting the query and its sources …",
+    ]
+    LineDisplay(as_json=True).step("starting Spark on local[2]")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow  # a Spark of its own
