@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.cache import cache_folder
 from tests.brokers import BrokerProcess
 
-from .toolchains import ROOT
-
+ROOT = Path(__file__).parents[2]
 SPARKS = ("4.1.4", "4.2.1", "4.3.0")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Those that the newest PySpark supports."""

@@ -8,7 +8,7 @@ SINCE_4_2: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 if TYPE_CHECKING or SINCE_4_2:
     from pyspark.sql.streaming.datasource import (
@@ -32,6 +32,13 @@ else:
         """Marks sources that can run an availableNow query in several batches."""
 
 
+def arrow_type_of(kind: "DataType") -> "pa.DataType":
+    """Returns the Arrow type of a Spark type; timestamps are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(kind, timezone="UTC") if SINCE_4_2 else to_arrow_type(kind)
+
+
 def arrow_schema_of(schema: "StructType") -> "pa.Schema":
     """Returns the Arrow schema of a Spark schema; timestamps are in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -46,4 +53,5 @@ __all__ = [
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
     "arrow_schema_of",
+    "arrow_type_of",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from penstock.spark.pyspark_versions import arrow_type_of
 from penstock.spark.range_fetch import FetchPlan
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_schema import BAD_RECORD, ReadColumns
@@ -94,11 +95,9 @@ def _decoder(reader: PartReader, topic: str, options: ReadOptions) -> ColumnDeco
     if part.format is ValueFormat.TEXT:
         return TextDecoder()
     if part.format is ValueFormat.JSON:
-        from pyspark.sql.pandas.types import to_arrow_type
-
         from penstock.schemas.columns.json.decoder import JsonDecoder
 
-        return BareDecoder(JsonDecoder(to_arrow_type(reader.type, timezone="UTC")))
+        return BareDecoder(JsonDecoder(arrow_type_of(reader.type)))
     found = reader.schema(topic)
     assert found is not None, "planned with a schema"
     if access is None:

@@ -11,7 +11,7 @@ from penstock.client.schema_registry_models import LATEST, Schema
 from penstock.foundation.errors import PenstockError
 from penstock.schemas.formats.format import InvalidSchema, NoColumnType
 from penstock.spark.errors import BadOption, BadSchema
-from penstock.spark.pyspark_versions import arrow_schema_of
+from penstock.spark.pyspark_versions import arrow_schema_of, arrow_type_of
 from penstock.spark.values.column_types import misfit, nullable
 from penstock.spark.values.ddl import parse_json_type
 from penstock.spark.values.framing import HEADER
@@ -82,12 +82,10 @@ def _check_fit(part: PartOptions, kind: pa.DataType, wanted: pa.DataType, what: 
 
 def _json_type(part: PartOptions, kind: pa.DataType) -> pa.DataType:
     """Returns the type that is written as JSON: that of the option `valueSchema`, or of the column."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
     if part.schema is None:
         _derive(ValueFormat.JSON_SCHEMA, part, kind, "")  # raises if JSON cannot hold the type
         return kind
-    wanted = to_arrow_type(parse_json_type(part), timezone="UTC")
+    wanted = arrow_type_of(parse_json_type(part))
     _check_fit(part, kind, wanted, f"the option {part.option('Schema')!r}")
     return wanted
 
