@@ -55,7 +55,10 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         'mq.create_queue("': QUEUES,
         "broker_url": "tests/clients/test_celery.py runs workers with these settings",
     },
-    "docs/schemas.md": {"penstock schema export": HOSTS},
+    "docs/schemas.md": {
+        "penstock schema export": HOSTS,
+        "keys:": "tests/registry/test_access.py starts a broker with such a file",
+    },
     "docs/spark.md": {
         "": SPARK,
         "penstock pipeline server start": SERVER,
