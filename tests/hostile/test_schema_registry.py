@@ -211,7 +211,7 @@ def test_bodies_that_are_no_requests_are_refused(probe: Probe, rest: RestClient)
                 json.dumps(
                     {"schema": '"int"', "metadata": {"properties": {f"p{n}": "v" for n in range(50_000)}}}
                 ).encode(),
-                {0, 422, INVALID},
+                {422},
             ),
             (json.dumps({"schema": '"int"', "id": 2**63}).encode(), {422}),
             (json.dumps({"schema": '"int"', "version": -7}).encode(), {422}),

@@ -11,6 +11,8 @@ from penstock.schemas.registry.state import RegistryState
 from penstock.schemas.registry.subjects import DEFAULT_CONTEXT, Subject
 
 REFERENCES_MAX: Final = 1000
+PROPERTIES_MAX: Final = 1000
+"""Maximum number of properties in the metadata of a schema: they are merged on the event loop."""
 _QUALIFIED: Final = "qualified"
 
 
@@ -29,11 +31,14 @@ def schema_request(body: Json) -> SchemaRequest:
     rule_set = RuleSet.parse(body.get("ruleSet"))
     if rule_set is not None:
         rule_set.validate()
+    metadata = Metadata.parse(body.get("metadata"))
+    if metadata is not None and len(metadata.properties) > PROPERTIES_MAX:
+        raise Unprocessable(f"There are {len(metadata.properties)} properties; {PROPERTIES_MAX} are allowed")
     schema = SchemaText(
         type=kind or AVRO,
         text=text or "",
         references=tuple(Reference.parse(each) for each in references),
-        metadata=Metadata.parse(body.get("metadata")),
+        metadata=metadata,
         rule_set=rule_set,
     )
     wanted_id = None if schema_id is None or schema_id < 0 else schema_id
