@@ -91,10 +91,11 @@ def test_the_page_of_spark_runs_from_top_to_bottom(broker: BrokerProcess) -> Non
     printed = run([sys.executable, "-c", "\n".join(parts)], broker, "docs/spark.md")
     assert '{"id": 3}' in printed
     assert "[tenant" in printed
+    assert re.search(r"\|\s*rum\|\s*\d\|", printed)  # typed values
     assert (broker.folder / "lake" / "orders").is_dir()
     loud = shell("penstock subscribe orders-loud --from earliest --json", broker, "what was written")
-    assert sorted(re.findall(r'ID\\*": (\d)', loud)) == ["1", "2", "3"]
-    assert len(shell("penstock subscribe totals --from earliest --json", broker, "batches").splitlines()) == 3
+    assert sorted(re.findall(r'ID\\*": (\d)', loud)) == ["1", "2", "3", "4"]
+    assert len(shell("penstock subscribe totals --from earliest --json", broker, "batches").splitlines()) == 4
 
 
 def test_the_page_of_pipelines_runs_from_top_to_bottom(broker: BrokerProcess) -> None:
