@@ -1,17 +1,19 @@
 """`python -m bench.spark [--quick]`: format("penstock") against Spark's own Kafka connector, on one broker.
 
-One Spark session on two threads, one Penstock broker, the same topics for both: read them to nowhere, and read them
-and write them to a topic (Penstock's sink in one transaction for all, the connector's at least once). Both in turn,
-a few times over; the result is the median of the ratios. Beside it, what a micro-batch of a single record takes.
+One Spark session on two threads, one Penstock broker, the same topics for both: read them to nowhere, as a batch and
+as a stream (`availableNow`), with all columns; and read them and write them to a topic (Penstock's sink in one
+transaction for all, the connector's at least once). Both in turn: first for as long as the times of one of them still
+fall, then some rounds that count. The result is the median of their ratios. Beside it, what a micro-batch of a single
+record takes.
 """
 
 import itertools
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -27,13 +29,18 @@ from bench.cache import scratch
 from bench.measure import cpu_s, machine, settle, tree
 from bench.peers.spark_connector import VERSION, connector_jars
 from bench.penstock import Penstock
-from bench.report import AT_LEAST, Bar, Table, ratio
+from bench.report import AT_LEAST, AT_MOST, Bar, Table, ratio
 
 OURS, THEIRS = "penstock", "kafka"
 PARTITIONS: Final = 4
-READ_BAR: Final = Bar(sign=AT_LEAST, value=1.0)
+READ_BAR: Final = Bar(sign=AT_LEAST, value=1.5)
+CPU_BAR: Final = Bar(sign=AT_MOST, value=1.0)
 WRITE_BAR: Final = Bar(sign=AT_LEAST, value=0.8)
 DRIVER_MEMORY: Final = "4g"
+WARM_UP_ROUNDS: Final = range(3, 16)
+"""At least and at most so many rounds do not count."""
+STILL_FALLING: Final = 0.97
+"""Times still fall when one of the last two rounds took less than this part of the best time before."""
 BATCHES: Final = 20
 """Micro-batches of one record each, after a few that warm Spark up."""
 WARM_UP: Final = 5
@@ -54,7 +61,7 @@ class Load:
 
 LOADS: Final = tuple(
     Load(records=records, value_bytes=size, codec=codec)
-    for records, size in ((5_000_000, 100), (1_000_000, 1024))
+    for records, size in ((3_000_000, 100), (3_000_000, 200), (1_000_000, 1024))
     for codec in ("none", "zstd")
 )
 
@@ -89,11 +96,26 @@ class Bench:
         self.written(rows, OURS, topic, load.codec)
         return topic
 
-    def read(self, source: str, topic: str) -> DataFrame:
-        reader = self._spark.read.format(source).option("kafka.bootstrap.servers", self.bootstrap)
-        return reader.options(
-            **{"subscribe": topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
-        ).load()
+    def rows(self, source: str, topic: str) -> DataFrame:
+        return self._spark.read.format(source).options(**self._reading(topic)).load()
+
+    def read(self, source: str, topic: str) -> None:
+        """Reads all columns in one batch, to nowhere."""
+        self.rows(source, topic).write.format("noop").mode("overwrite").save()
+
+    def stream(self, source: str, topic: str) -> None:
+        """Reads all columns in a query that ends when it has everything, to nowhere."""
+        rows = self._spark.readStream.format(source).options(**self._reading(topic)).load()
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(next(self._folders)))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def _reading(self, topic: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "kafka.isolation.level": "read_committed",
+        }
 
     def written(self, rows: DataFrame, sink: str, topic: str, codec: str) -> None:
         writer = rows.write.format(sink).option("kafka.bootstrap.servers", self.bootstrap).option("topic", topic)
@@ -169,67 +191,100 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         session.stop()
 
 
-@dataclass(slots=True)
-class Found:
-    """Results of one load and one connector: seconds, and CPU seconds by process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of one connector."""
 
-    took_s: dict[str, list[float]]
-    cpu_s: dict[str, dict[str, list[float]]]
+    took_s: float
+    cpu_s: dict[str, float]
+
+    @property
+    def spark_cpu_s(self) -> float:
+        """CPU seconds of Spark's Java and Python."""
+        return sum(self.cpu_s.values()) - self.cpu_s["broker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The runs of both connectors that count, and how many rounds came before them."""
+
+    runs: dict[str, list[Run]]
+    uncounted: int
 
 
 def measure(bench: Bench, work: Callable[[str], None], rounds: int) -> Found:
-    """Both formats in turn; before that once each, uncounted."""
-    found = Found(defaultdict(list), defaultdict(lambda: defaultdict(list)))
-    for number in range(rounds + 1):
+    """Both formats in turn: until their times no longer fall, and then so many rounds that count."""
+    runs: dict[str, list[Run]] = {OURS: [], THEIRS: []}
+
+    def do_round() -> None:
         for name in (OURS, THEIRS):
             settle()
             before, began_s = bench.cpu(), time.perf_counter()
             work(name)
             took_s, after = time.perf_counter() - began_s, bench.cpu()
-            if number:
-                found.took_s[name].append(took_s)
-                for who, used_s in after.items():
-                    found.cpu_s[name][who].append(used_s - before[who])
-    return found
+            runs[name].append(Run(took_s=took_s, cpu_s={who: after[who] - before[who] for who in after}))
+
+    while not _is_warm([[run.took_s for run in each] for each in runs.values()]):
+        do_round()
+    uncounted = len(runs[OURS])
+    for _ in range(rounds):
+        do_round()
+    return Found(runs={name: each[uncounted:] for name, each in runs.items()}, uncounted=uncounted)
+
+
+def _is_warm(times_s: list[list[float]]) -> bool:
+    done = len(times_s[0])
+    if done < WARM_UP_ROUNDS.start:
+        return False
+    falls = any(min(each[-2:]) < STILL_FALLING * min(each[:-2]) for each in times_s)
+    return not falls or done >= WARM_UP_ROUNDS.stop
 
 
 def row_of(table: Table, load: Load, found: Found, bar: Bar) -> tuple[str, ...]:
-    figure, text = ratio(found.took_s[THEIRS], found.took_s[OURS])
-    rates = (f"{load.records / median(found.took_s[name]):,.0f}" for name in (OURS, THEIRS))
+    ours, theirs = found.runs[OURS], found.runs[THEIRS]
+    figure, text = ratio([run.took_s for run in theirs], [run.took_s for run in ours])
+    cpu, cpu_text = ratio([run.spark_cpu_s for run in ours], [run.spark_cpu_s for run in theirs])
+    rates = (f"{load.records / median(run.took_s for run in runs):,.0f}" for runs in (ours, theirs))
     spent = (
-        ", ".join(f"{who} {median(used):.1f}" for who, used in found.cpu_s[name].items()) for name in (OURS, THEIRS)
+        ", ".join(f"{who} {median(run.cpu_s[who] for run in runs):.1f}" for who in runs[0].cpu_s)
+        for runs in (ours, theirs)
     )
-    return str(load), *rates, text, table.verdict(str(load), figure, bar), *spent
+    verdicts = (table.verdict(str(load), figure, bar), table.verdict(f"CPU, {load}", cpu, CPU_BAR))
+    return str(load), *rates, text, verdicts[0], cpu_text, verdicts[1], *spent, str(found.uncounted)
+
+
+COLUMNS: Final = (
+    *("records", "penstock, rows/s", "kafka, rows/s", "ratio", "bar", "Spark's CPU, penstock to kafka", "bar"),
+    *("penstock's CPU s", "kafka's CPU s", "rounds before"),
+)
 
 
 def tables(bench: Bench, rounds: int, scale: float, tell: Callable[[str], None]) -> list[Table]:
-    columns = ("records", "penstock, rows/s", "kafka, rows/s", "ratio", "bar", "penstock's CPU s", "kafka's CPU s")
-    reading = Table(slug="spark-read", title="Reading a topic (to noop)", columns=columns)
-    writing = Table(slug="spark-write", title="Reading a topic and writing it to another", columns=columns)
+    reading = Table(slug="spark-read", title="Reading a topic as a batch (to noop)", columns=COLUMNS)
+    streaming = Table(slug="spark-stream", title="Reading a topic as a stream (to noop)", columns=COLUMNS)
+    writing = Table(slug="spark-write", title="Reading a topic and writing it to another", columns=COLUMNS)
     for load in LOADS:
         load = Load(records=int(load.records * scale), value_bytes=load.value_bytes, codec=load.codec)
         tell(f"filling: {load}")
         topic = bench.fill(load)
-        tell("reading")
-        found = measure(
-            bench,
-            lambda name, topic=topic: bench.read(name, topic).write.format("noop").mode("overwrite").save(),
-            rounds,
-        )
-        reading.rows.append(row_of(reading, load, found, READ_BAR))
-        tell(" ".join(reading.rows[-1]))
 
         def copy(name: str, topic: str = topic, codec: str = load.codec) -> None:
             target = bench.topic()
-            bench.written(bench.read(name, topic).select("key", "value"), name, target, codec)
+            bench.written(bench.rows(name, topic).select("key", "value"), name, target, codec)
             bench.drop(target)
 
-        found = measure(bench, copy, rounds)
-        writing.rows.append(row_of(writing, load, found, WRITE_BAR))
-        tell(" ".join(writing.rows[-1]))
+        works = (
+            (reading, READ_BAR, partial(bench.read, topic=topic)),
+            (streaming, READ_BAR, partial(bench.stream, topic=topic)),
+            (writing, WRITE_BAR, copy),
+        )
+        for table, bar, work in works:
+            tell(table.title)
+            table.rows.append(row_of(table, load, measure(bench, work, rounds), bar))
+            tell(" ".join(table.rows[-1]))
         bench.drop(topic)
     writing.notes.append("Penstock's sink writes all or nothing; the connector's writes at least once.")
-    return [reading, writing, micro_batches(bench, tell)]
+    return [reading, streaming, writing, micro_batches(bench, tell)]
 
 
 def micro_batches(bench: Bench, tell: Callable[[str], None]) -> Table:
@@ -250,7 +305,7 @@ def micro_batches(bench: Bench, tell: Callable[[str], None]) -> Table:
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True)
+@click.option("--rounds", default=5, show_default=True, help="That count, after those that warm Spark up.")
 @click.option("--quick", is_flag=True, help="A twentieth of the records, once: to see that it works.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Where the results go as well.")
 def main(rounds: int, quick: bool, output: Path | None) -> None:
@@ -279,7 +334,8 @@ def main(rounds: int, quick: bool, output: Path | None) -> None:
             f"Written by `python -m bench.spark{' --quick' if quick else ''}` on {time.strftime('%Y-%m-%d')}: "
             f"{facts}; Spark {spark_version} on local[2], its Kafka connector {VERSION}; {PARTITIONS} partitions; "
             "broker, Spark and Python share the machine. Ratios are of runs that followed each other, the median of "
-            f"{1 if quick else rounds} with the lowest and the highest.",
+            f"{1 if quick else rounds} with the lowest and the highest, after as many rounds as it took until "
+            "neither became faster.",
             "",
             *(table.markdown() for table in found),
         ]

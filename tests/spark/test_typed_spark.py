@@ -42,10 +42,13 @@ def test_confluents_deserializer_reads_what_spark_wrote_as_json(spark: SparkSess
     assert latest.where("value.price = 2.5").count() == 5
 
 
-def test_sql_tables_have_typed_columns_that_stay_as_they_are(spark: SparkSession, typed: TypedLab) -> None:
+@pytest.mark.parametrize("options", [{}, {"useLatestSchema": "true"}])
+def test_sql_tables_have_typed_columns_that_stay_as_they_are(
+    spark: SparkSession, typed: TypedLab, options: dict[str, str]
+) -> None:
     typed.produce(*typed.encode_avro(ORDERS[:1], ORDER))
     name = typed.topic.replace("-", "_")
-    shown = ", ".join(f"`{key}` '{text}'" for key, text in typed.write_options(**AVRO).items())
+    shown = ", ".join(f"`{key}` '{text}'" for key, text in typed.write_options(**AVRO, **options).items())
     spark.sql(f"CREATE TABLE {name} USING penstock OPTIONS ({shown})")
     try:
         typed.register(NEWER)

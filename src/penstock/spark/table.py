@@ -19,7 +19,7 @@ from penstock.spark.errors import BadOption, BadSchema
 from penstock.spark.options import BOOTSTRAP, OptionTable
 from penstock.spark.read_options import READ_OPTIONS, ReadOptions
 from penstock.spark.read_schema import plan_readers, source_schema
-from penstock.spark.values.options import PARTS
+from penstock.spark.values.options import PARTS, USE_LATEST
 from penstock.spark.write_options import WRITE_OPTIONS, WriteOptions
 
 if TYPE_CHECKING:
@@ -60,9 +60,11 @@ def table_schema(properties: Mapping[str, str]) -> StructType:
     reading = ReadOptions.parse(for_reading(options))
     readers = plan_readers(reading, PARTS)
     schema = source_schema(reading, readers)
-    options |= _pinned_versions(readers)
     if _TOPIC in for_writing(options):
         WriteOptions.parse(for_writing(options))
+    pinned = _pinned_versions(readers)
+    if pinned:  # rows are written with the latest version of now, too
+        options = {name: text for name, text in options.items() if name != USE_LATEST.lower()} | pinned
     default = str(table_mark(options))
     fields = [
         StructField(field.name, field.dataType, True, {"CURRENT_DEFAULT": default, "EXISTS_DEFAULT": default})

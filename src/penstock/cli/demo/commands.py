@@ -1,4 +1,4 @@
-"""`penstock demo`: a tour of topics, groups, queues, views (filtered topics) and delays on a temporary broker."""
+"""`penstock demo`: a tour of topics, groups, queues, views, delays, schemas and Spark on a temporary broker."""
 
 import os
 import shlex
@@ -9,12 +9,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 
 from penstock.cli.demo import queue as queue_part
 from penstock.cli.demo import spark as spark_part
 from penstock.cli.supervisor import PENSTOCK
+
+PAYMENTS: Final = """\
+{"type": "record", "name": "Payment", "namespace": "shop",
+ "fields": [{"name": "customer", "type": "string"}, {"name": "amount", "type": "double"}]}
+"""
+PAYMENTS_WITH_CURRENCY: Final = PAYMENTS.replace("]}", ', {"name": "currency", "type": "string"}]}')
 
 
 class Tour:
@@ -24,6 +31,7 @@ class Tour:
         self._folder = folder
         self._broker: subprocess.Popen[str] | None = None
         self._bootstrap = ""
+        self._http = ""
 
     def start_broker(self) -> None:
         """Starts the broker on a free port, or on its previous port after a restart; returns when it is ready."""
@@ -38,6 +46,7 @@ class Tour:
         if "ready" not in ready:
             raise click.ClickException("the broker did not start; see above")
         self._bootstrap = ready.split("kafka ")[1].split(",")[0]
+        self._http = ready.split("http ")[1].split(",")[0]
         click.echo(f"  ready after {time.monotonic() - began:.2f} s on {self._bootstrap}")
 
     def kill_broker(self, number: signal.Signals) -> None:
@@ -48,8 +57,13 @@ class Tour:
             self._broker.stdout.close()
             self._broker = None
 
-    def run(self, *arguments: str, lines: Sequence[str] = (), show: int = 12) -> str:
-        """Runs a `penstock` command with `lines` as input and returns its output; prints the first `show` lines."""
+    def write_file(self, name: str, text: str) -> None:
+        """Writes a file for commands of the tour, which run in the folder of these files."""
+        (self._folder / name).write_text(text)
+
+    def run(self, *arguments: str, lines: Sequence[str] = (), show: int = 12, must_fail: bool = False) -> str:
+        """Runs a `penstock` command with `lines` as input and returns its output; prints the first `show` lines. With
+        `must_fail`, the command must exit with code 1."""
         click.secho(f"  $ penstock {' '.join(map(_quoted, arguments))}", fg="cyan")
         done = subprocess.run(
             [PENSTOCK, *arguments],
@@ -57,6 +71,7 @@ class Tour:
             stdout=subprocess.PIPE,
             text=True,
             check=False,
+            cwd=self._folder,
             env={**os.environ, "PENSTOCK_BOOTSTRAP": self._bootstrap},
         )
         output = done.stdout.splitlines()
@@ -64,7 +79,7 @@ class Tour:
             click.echo(f"  {line}")
         if len(output) > show:
             click.echo(f"  … {len(output) - show} more lines")
-        if done.returncode != 0:
+        if done.returncode != int(must_fail):
             raise click.ClickException(f"the command exited with code {done.returncode}")
         return done.stdout
 
@@ -75,7 +90,8 @@ class Tour:
 
     def run_spark_chapters(self, *chapters: str) -> None:
         """Runs the Spark chapters of the tour in this process. `chapters`: their headings, in order."""
-        spark_part.run_chapters(self._bootstrap, self._folder, chapters)
+        registry = f"http://{self._http}/registry"
+        spark_part.run_chapters(self._bootstrap, registry, self._folder, chapters)
 
 
 def _quoted(argument: str) -> str:
@@ -93,7 +109,7 @@ def _chapter(title: str) -> Iterator[None]:
 
 @click.command()
 def demo() -> None:
-    """Show a guided tour of the features. It runs on a temporary broker, with topics, queues, views and Spark.
+    """Show a guided tour of the features. It runs on a temporary broker.
 
     Takes about two minutes with Spark, and half a minute without.
 
@@ -144,6 +160,7 @@ def _run_chapters(tour: Tour) -> None:
         tour.run("topic", "trim", "orders", "--before", "end", "--yes")
     _run_queue_chapters(tour)
     _run_beyond_kafka_chapters(tour)
+    _run_schema_chapter(tour)
     _run_spark_chapters(tour)
 
 
@@ -187,17 +204,30 @@ def _run_beyond_kafka_chapters(tour: Tour) -> None:
             raise click.ClickException(f"expected the messages that are due, in order of delivery, found {found}")
 
 
+def _run_schema_chapter(tour: Tour) -> None:
+    with _chapter(
+        "13. A registered schema: messages without it are refused, and so are schemas that break consumers"
+    ):
+        tour.write_file("payment.avsc", PAYMENTS)
+        tour.write_file("with-currency.avsc", PAYMENTS_WITH_CURRENCY)
+        tour.run("schema", "register", "payments-value", "payment.avsc")
+        tour.run("topic", "create", "payments", "--config", "schema.validation=true")
+        tour.run("publish", "payments", "no schema", must_fail=True)
+        tour.run("schema", "check", "payments-value", "with-currency.avsc", must_fail=True)
+
+
 def _run_spark_chapters(tour: Tour) -> None:
     reason = spark_part.find_missing_requirement()
     if reason is not None:
         click.secho(f"\nThe Spark part of the tour is skipped: {reason}", bold=True)
         return
-    with _chapter("13. A shop that publishes orders at a steady rate"):
+    with _chapter("14. A shop that publishes orders at a steady rate"):
         tour.run("topic", "create", "shop", "--partitions", "3")
         tour.run("topic", "create", "totals")
     tour.run_spark_chapters(
-        "14. Streaming SQL: orders and revenue per item, exactly once into a topic",
-        "15. Archive the topic into a Delta table",
-        "16. An audit proves that nothing was lost or duplicated",
-        "17. Insights: traffic of the topics, as tables and as a web page",
+        "15. Streaming SQL: orders and revenue per item, exactly once into a topic",
+        "16. A SQL table over a topic: its columns are those of the registered schema",
+        "17. Archive the topic into a Delta table",
+        "18. An audit proves that nothing was lost or duplicated",
+        "19. Insights: traffic of the topics, as tables and as a web page",
     )

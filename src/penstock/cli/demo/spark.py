@@ -1,4 +1,4 @@
-"""The Spark chapters of `penstock demo`: streaming SQL, Delta archive, audit and insights."""
+"""The Spark chapters of `penstock demo`: streaming SQL, a SQL table, Delta archive, audit and insights."""
 
 import json
 import shlex
@@ -39,6 +39,16 @@ sql: |
 sink: {{topic: totals, key: item, mode: update}}
 trigger: 500 ms
 """
+PAYMENTS_TABLE: Final = """\
+CREATE TABLE payments USING penstock OPTIONS (
+    `kafka.bootstrap.servers` '{bootstrap}', topic 'payments',
+    valueFormat 'avro', schemaRegistry '{registry}')"""
+PAYMENTS: Final = """\
+INSERT INTO payments (key, value)
+SELECT cast(customer AS BINARY), named_struct('customer', customer, 'amount', amount)
+FROM VALUES ('ann', 12.5D), ('bob', 3D), ('ann', 7.5D) AS paid(customer, amount)"""
+PAYMENTS_BY_CUSTOMER: Final = """\
+SELECT value.customer, sum(value.amount) AS paid FROM payments GROUP BY value.customer ORDER BY paid DESC"""
 
 
 def find_missing_requirement() -> str | None:
@@ -130,21 +140,35 @@ class Pipelines:
         return report
 
 
-def run_chapters(bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
+def run_chapters(bootstrap: str, registry: str, folder: Path, chapter: "Sequence[str]") -> None:
     """Opens a Spark session and runs all Spark chapters of the tour. `chapter`: their headings, in order."""
     from penstock.spark.sessions import open_session
 
     click.secho(f"\n{chapter[0]}", bold=True)
     began_s = time.monotonic()
-    spark = open_session("demo", conf={"spark.sql.shuffle.partitions": "2"}, log=folder / "spark.log")
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    spark = open_session("demo", conf=conf, log=folder / "spark.log")
     click.echo(f"  Spark started in {time.monotonic() - began_s:.0f} s; {A_SECOND} orders per second are published")
     try:
-        _run_chapters(Pipelines(spark, bootstrap), Shop(bootstrap), bootstrap, folder, chapter)
+        pipelines = Pipelines(spark, bootstrap)
+        _count_orders(pipelines, Shop(bootstrap), bootstrap, folder)
+        click.secho(f"\n{chapter[1]}", bold=True)
+        _show_table(spark, bootstrap, registry)
+        click.secho(f"\n{chapter[2]}", bold=True)
+        lake = folder / "lake"
+        pipelines.run("archive", "topics=shop", f"path={lake}", "format=delta", "schema=infer")
+        click.secho(f"\n{chapter[3]}", bold=True)
+        pipelines.run("audit", "expected.topic=shop", f"actual.path={lake}")
+        click.secho(f"\n{chapter[4]}", bold=True)
+        page = Path(tempfile.mkdtemp(prefix="penstock-demo-page-")) / "penstock-demo.html"  # it outlives the tour
+        sent = "cast(get_json_object(cast(value AS string), '$.at') AS bigint)"
+        pipelines.run("insights", "topics=shop,totals", f"sent={sent}", f"page={page}")
     finally:
         spark.stop()
 
 
-def _run_chapters(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
+def _count_orders(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path) -> None:
+    """Counts orders per item into a topic while they are published, and checks the sum."""
     file = folder / "totals.yaml"
     file.write_text(TOTALS.format(bootstrap=bootstrap))
     checkpoint = f"checkpoint={folder}/checkpoint"
@@ -160,12 +184,20 @@ def _run_chapters(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path
     if counted != ORDERS:
         raise click.ClickException(f"{ORDERS} orders were published, {counted} were counted")
     click.secho(f"  {ORDERS} orders were published, {counted} were counted", fg="green")
-    click.secho(f"\n{chapter[1]}", bold=True)
-    lake = folder / "lake"
-    pipelines.run("archive", "topics=shop", f"path={lake}", "format=delta", "schema=infer")
-    click.secho(f"\n{chapter[2]}", bold=True)
-    pipelines.run("audit", "expected.topic=shop", f"actual.path={lake}")
-    click.secho(f"\n{chapter[3]}", bold=True)
-    page = Path(tempfile.mkdtemp(prefix="penstock-demo-page-")) / "penstock-demo.html"  # it outlives the tour
-    sent = "cast(get_json_object(cast(value AS string), '$.at') AS bigint)"
-    pipelines.run("insights", "topics=shop,totals", f"sent={sent}", f"page={page}")
+
+
+def _show_table(spark: "SparkSession", bootstrap: str, registry: str) -> None:
+    """Creates a SQL table over a topic, inserts three payments, and shows their sums."""
+    for text in (PAYMENTS_TABLE.format(bootstrap=bootstrap, registry=registry), PAYMENTS):
+        _show_sql(text)
+        spark.sql(text)
+    _show_sql(PAYMENTS_BY_CUSTOMER)
+    rows = spark.sql(PAYMENTS_BY_CUSTOMER).collect()
+    for row in rows:
+        click.echo(f"  {row.customer:<10} {row.paid:>8.2f}")
+    if [(row.customer, row.paid) for row in rows] != [("ann", 20.0), ("bob", 3.0)]:
+        raise click.ClickException(f"expected 20 of ann and 3 of bob, found {rows}")
+
+
+def _show_sql(text: str) -> None:
+    click.secho("\n".join(f"  {line}" for line in f"spark-sql> {text};".splitlines()), fg="cyan")
