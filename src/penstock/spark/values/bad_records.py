@@ -41,7 +41,7 @@ def fail(tp: TopicPartition, offset: int, reason: str) -> BadRecord:
     return BadRecord(
         f"the record at offset {offset} of partition {tp} cannot be read: {reason}. Set {ON_BAD_RECORD!r} to null to "
         f"get such records with a null value and a column badRecord, or to deadletter to write them to the topic "
-        f"{DEAD_LETTER_TOPIC!r}; or start after this offset"
+        f"{DEAD_LETTER_TOPIC!r} (in a pipeline file, set on_corrupt to keep or drop); or start after this offset"
     )
 
 
