@@ -23,7 +23,7 @@ from penstock.cluster.registration import (
     plan_register,
     plan_retire,
 )
-from penstock.coordination.store import Op, Store, StoreUnavailable
+from penstock.coordination.store import Op, Store, StoreDamaged, StoreUnavailable
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition, uuid_text
 
@@ -215,7 +215,8 @@ class Membership:
 
 
 async def retry_store(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs `work`; repeats it while the coordination store does not answer, for at most STORE_TIMEOUT_S."""
+    """Runs `work`; repeats it while the coordination store does not answer, for at most STORE_TIMEOUT_S. Raises
+    StoreDamaged at once."""
     backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
     clock = asyncio.get_running_loop().time
     give_up_at_s = clock() + STORE_TIMEOUT_S
@@ -223,7 +224,7 @@ async def retry_store(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
             return await work()
         except StoreUnavailable as error:
-            if clock() > give_up_at_s:
+            if isinstance(error, StoreDamaged) or clock() > give_up_at_s:
                 raise
             logger.warning("store_unavailable reason=%r", str(error))
             await asyncio.sleep(backoff.next_s())

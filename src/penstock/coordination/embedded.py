@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.coordination.store import (
     ABSENT,
@@ -16,6 +16,7 @@ from penstock.coordination.store import (
     Delete,
     Op,
     Put,
+    StoreDamaged,
     StoreUnavailable,
     Versioned,
     Watcher,
@@ -27,6 +28,18 @@ from penstock.foundation.errors import PenstockError
 
 T = TypeVar("T")
 
+_LASTING: Final = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""SQLite's errors that last until somebody repairs the disk or the file."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS revision (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value INTEGER NOT NULL);
@@ -108,7 +121,8 @@ class EmbeddedStore:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"the embedded store {self._path} failed: {error}") from error
+            kind = StoreDamaged if getattr(error, "sqlite_errorcode", 0) & 0xFF in _LASTING else StoreUnavailable
+            raise kind(f"the embedded store {self._path} failed: {error}") from error
 
     @property
     def _db(self) -> sqlite3.Connection:

@@ -37,6 +37,10 @@ class StoreUnavailable(PenstockError):
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+class StoreDamaged(StoreUnavailable):
+    """The file of the embedded store cannot be used, for example because the disk is full; retries would not help."""
+
+
 class TransactionTooLarge(PenstockError):
     """The transaction exceeds the size limit of the store's servers; it was not executed."""
 

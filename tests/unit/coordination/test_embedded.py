@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.store import ABSENT, Put, StoreUnavailable, Versioned
+from penstock.coordination.store import ABSENT, Put, StoreDamaged, StoreUnavailable, Versioned
 from penstock.foundation.codes import ErrorCode
 
 
-async def test_a_file_that_is_no_database_is_a_store_that_is_unavailable(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_a_damaged_store(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     path.write_bytes(b"not a database at all" * 100)
     store = EmbeddedStore(path)
-    with pytest.raises(StoreUnavailable, match=r"metadata.db failed: file is not a database") as refused:
+    with pytest.raises(StoreDamaged, match=r"metadata.db failed: file is not a database") as refused:
         await store.open()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not store.is_connected
