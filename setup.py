@@ -17,4 +17,7 @@ def extension(name: str) -> Extension:
     )
 
 
-setup(ext_modules=[extension("penstock.records._columns"), extension("penstock.schemas.columns._kernel")])
+setup(
+    ext_modules=[extension("penstock.records._columns"), extension("penstock.schemas.columns._kernel")],
+    options={"build_ext": {"parallel": True}},
+)
