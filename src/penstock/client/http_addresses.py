@@ -4,8 +4,6 @@ from random import Random
 from typing import Final
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin
-from penstock.client.configs import Resource
 
 ADVERTISED_HTTP: Final = "advertised.http"
 """Name of the broker setting with the broker's HTTP address, `HOST:PORT` or a URL."""
@@ -13,6 +11,10 @@ ADVERTISED_HTTP: Final = "advertised.http"
 
 async def find_http_addresses(bootstrap: str) -> list[str]:
     """Returns the values of `advertised.http` of all brokers that have one. Raises ConnectionFailed."""
+    # Imported here: programs with Spark's data source import this module, and few of their processes call it.
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.configs import Resource
+
     async with KafkaClient(bootstrap, rng=Random()) as client:
         names = [str(node_id) for node_id in client.view.brokers]
         configs = await ClusterAdmin(client).configs(Resource.BROKER, names, [ADVERTISED_HTTP])

@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Final, TypeVar
 
-from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient, unknown_topic
 from penstock.client.connection import ADVICE
 from penstock.client.errors import ConnectionFailed, RequestTimedOut, ServerError
-from penstock.client.groups import Groups
 from penstock.client.metadata import TopicInfo
 from penstock.client.offsets import NONE_FOUND, When, list_offsets
 from penstock.foundation.codes import ErrorCode
@@ -52,6 +50,8 @@ class DriverClient:
     async def _find_topics(self, client: KafkaClient, require_all: bool) -> dict[str, TopicInfo]:
         selection = self._options.selection
         if selection.pattern is not None:
+            from penstock.client.admin import Admin  # imported here: each stream starts a process, which imports this
+
             found = await Admin(client).topics()
             return {topic.name: topic for topic in found if not topic.is_internal and selection.matches(topic.name)}
 
@@ -106,6 +106,8 @@ class DriverClient:
         async def commit(client: KafkaClient) -> None:
             try:
                 async with asyncio.timeout(timeout_s):
+                    from penstock.client.groups import Groups  # imported here, as Admin is
+
                     await Groups(client).commit_offsets(group, positions)
             except TimeoutError:
                 raise RequestTimedOut(f"offset commit to group {group!r} timed out after {timeout_s:g} s") from None
