@@ -61,8 +61,12 @@ class Load:
 
 LOADS: Final = tuple(
     Load(records=records, value_bytes=size, codec=codec)
-    for records, size in ((3_000_000, 100), (3_000_000, 200), (1_000_000, 1024))
-    for codec in ("none", "zstd")
+    for records, size, codec in (
+        (3_000_000, 100, "none"),
+        (3_000_000, 200, "none"),
+        (1_000_000, 1024, "none"),
+        (1_000_000, 1024, "zstd"),
+    )
 )
 
 

@@ -59,12 +59,12 @@ class ClusterProcesses:
         for process in self.brokers.values():
             wait_until(lambda process=process: process.metric("penstock_brokers") == count, "brokers see each other")
 
-    def add(self, node_id: int) -> BrokerProcess:
-        """Start one more broker."""
+    def add(self, node_id: int, environment: Mapping[str, str] | None = None) -> BrokerProcess:
+        """Start one more broker. `environment`: its own, instead of that of the cluster."""
         folder = self._folder / f"broker-{node_id}"
         folder.mkdir()
         rack = {"broker.rack": f"rack-{node_id}"} if self._has_racks else {}
-        process = BrokerProcess(folder, self._settings | rack, environment=self._environment)
+        process = BrokerProcess(folder, self._settings | rack, environment=self._environment if environment is None else environment)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
         top = {"node_id": node_id, "store": self.store, "session_s": self._session_s} | self._top

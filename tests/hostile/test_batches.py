@@ -103,6 +103,18 @@ def test_a_decompression_bomb_is_refused_where_the_broker_must_open_it(
     assert target.rss_anon_kib() - before_kib < 100 << 10
 
 
+@pytest.mark.parametrize(("limit", "code"), [(100_000, ErrorCode.MESSAGE_TOO_LARGE), (300_000, ErrorCode.NONE)])
+def test_the_limit_of_decompressed_bytes_is_a_setting_of_the_topic(
+    target: BrokerProcess, topic: str, limit: int, code: ErrorCode
+) -> None:
+    name = f"{topic}-limited"
+    configs = {"compression.type": "lz4", "decompressed.batch.max.bytes": str(limit)}
+    ConfluentDriver(target.kafka).create_topic(name, configs=configs)
+    inside = bytes(batch_of([bytes(200_000)])[61:])
+    with RawClient(target.address) as raw:
+        assert raw.produce(name, sealed(inside, 1, Codec.ZSTD)).error_code == code
+
+
 def test_a_decompression_bomb_is_fetched_as_it_is(
     target: BrokerProcess, probe: Probe, topic: str, bomb: bytearray
 ) -> None:

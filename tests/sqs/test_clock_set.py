@@ -10,6 +10,7 @@ import pytest
 
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
+from tests.clusters import ClusterProcesses
 from tests.sqs_clients import JSON, sqs_client
 
 from .queue_calls import attributes_of, receive
@@ -99,3 +100,32 @@ def test_a_broker_whose_clock_was_set_back_while_it_was_down_hides_no_message_fo
     assert again["Body"] == "one"
     assert "last_leader_clock_ahead" in broker.log
     sqs.close()
+
+
+@pytest.mark.slow
+def test_a_new_leader_whose_clock_is_behind_hides_no_message_for_long(
+    tmp_path: Path, clock: ClockFile, models: Path
+) -> None:
+    clock.set_by(HOUR_S)
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    settings = {"default.replication.factor": 2}
+    cluster = ClusterProcesses(folder, count=1, settings=settings, environment=clock.environment)
+    try:
+        behind = cluster.add(2, environment={})
+        ahead: Any = sqs_client(cluster.brokers[1].http, JSON, models)
+        names = [f"jobs-{number}" for number in range(4)]  # both brokers lead some of them
+        for name in names:
+            url = ahead.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "5"})["QueueUrl"]
+            ahead.send_message(QueueUrl=url, MessageBody=name)
+            assert len(receive(ahead, url, wait_s=20)) == 1
+        ahead.close()
+        cluster.lose(1)
+        sqs: Any = sqs_client(behind.http, JSON, models)
+        for name in names:
+            (again,) = receive(sqs, sqs.get_queue_url(QueueName=name)["QueueUrl"], wait_s=20)
+            assert again["Body"] == name
+        assert "last_leader_clock_ahead" in behind.log
+        sqs.close()
+    finally:
+        cluster.kill()
