@@ -96,11 +96,15 @@ def test_batches_have_just_the_types_that_spark_expects(lab: Lab, topic: str) ->
         assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
 
 
-def test_only_the_columns_of_a_schema_of_ones_own_are_read(lab: Lab, topic: str) -> None:
+@pytest.mark.parametrize("nullable", [False, True])
+def test_only_the_columns_of_a_schema_of_ones_own_are_read(lab: Lab, topic: str, nullable: bool) -> None:
     lab.create(topic)
     lab.fill(topic, 2)
-    reader = lab.source(lab.options(topic)).reader(StructType([SCHEMA["offset"], SCHEMA["value"]]))
+    wanted = StructType().add("offset", "long", nullable).add("value", "binary")
+    reader = lab.source(lab.options(topic)).reader(wanted)
     assert rows_of(reader) == [{"offset": 0, "value": b"value 0"}, {"offset": 1, "value": b"value 1"}]
+    (batch,) = reader.read(reader.partitions()[0])
+    assert batch.schema.equals(to_arrow_schema(wanted, timezone="UTC"))
 
 
 def test_columns_that_do_not_exist_are_refused(lab: Lab, topic: str) -> None:
@@ -109,6 +113,8 @@ def test_columns_that_do_not_exist_are_refused(lab: Lab, topic: str) -> None:
         source.reader(StructType().add("value", "string"))
     with pytest.raises(BadSchema, match="set the option includeHeaders to true"):
         source.reader(WITH_HEADERS)
+    with pytest.raises(BadSchema, match="the column key as NOT NULL, but messages may have none"):
+        source.reader(StructType().add("key", "binary", nullable=False))
 
 
 def test_many_small_batches_and_one_large_one_come_in_handy_portions(lab: Lab, topic: str) -> None:

@@ -21,6 +21,7 @@ from penstock.client.errors import (
 )
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest, PenstockError
+from penstock.foundation.new_buffer import new_buffer
 from penstock.wire.frames import LENGTH, read_response, request_frame
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -223,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             end = at + LENGTH.size + size
             have = self._buffer[at + LENGTH.size : min(end, self._filled)]
             # Always copied: decoded values point into the frame, and the buffer is reused.
-            frame = memoryview(bytearray(size))
+            frame = memoryview(new_buffer(size))
             frame[: len(have)] = have
             if end > self._filled:
                 self._frame, self._filled = frame, len(have)

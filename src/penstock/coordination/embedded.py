@@ -39,7 +39,7 @@ _LASTING: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""SQLite's errors that last until somebody repairs the disk or the file."""
+"""SQLite's errors that last until the disk or the file is repaired."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS revision (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value INTEGER NOT NULL);

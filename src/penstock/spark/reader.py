@@ -47,7 +47,7 @@ def read_partition(
     )
     with hide_tracebacks():
         if not columns.readers:
-            yield from read_rows(plan, columns.names)
+            yield from read_rows(plan, columns.schema)
             return
         from penstock.spark.values.rows import read_typed_rows
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from penstock.foundation.errors import CorruptMessage
 from penstock.records.arrow import ArrowRows
 from penstock.records.batch import check_batch
+from penstock.spark.freed_memory import keep_freed_memory
 from penstock.spark.range_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
 
 BATCH_BYTES: Final = 4 << 20
@@ -31,9 +32,11 @@ TYPES: Final = {
 """Arrow type of each column that the data source can return, in the column order of Spark's Kafka source."""
 
 
-def read_rows(plan: FetchPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of an offset range as Arrow batches."""
-    batcher = _ArrowBatcher(plan, columns)
+def read_rows(plan: FetchPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of an offset range as Arrow batches with that schema, whose columns are some of TYPES; only
+    what may be null can differ."""
+    keep_freed_memory()
+    batcher = _ArrowBatcher(plan, schema)
     with RangeFetcher(plan) as fetches:
         for fetched in fetches:
             yield from batcher.add(fetched)
@@ -43,10 +46,9 @@ def read_rows(plan: FetchPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBa
 class _ArrowBatcher:
     """Collects record batches of any size into Arrow batches of about BATCH_BYTES."""
 
-    def __init__(self, plan: FetchPlan, columns: tuple[str, ...]) -> None:
+    def __init__(self, plan: FetchPlan, schema: pa.Schema) -> None:
         self._plan = plan
-        self._columns = columns
-        self._schema = pa.schema([pa.field(name, TYPES[name]) for name in columns])
+        self._schema = schema
         self._rows = ArrowRows()
 
     def add(self, fetched: FetchedBatches) -> Iterator[pa.RecordBatch]:
@@ -68,7 +70,7 @@ class _ArrowBatcher:
         """Yields the collected rows as an Arrow batch, if there are any."""
         rows, self._rows = self._rows, ArrowRows()
         if rows.count:
-            arrays = [self._column(rows, name) for name in self._columns]
+            arrays = [self._column(rows, field.name).cast(field.type) for field in self._schema]  # copies nothing
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, rows: ArrowRows, name: str) -> pa.Array:

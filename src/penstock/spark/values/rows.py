@@ -10,7 +10,7 @@ from penstock.spark.pyspark_versions import arrow_type_of
 from penstock.spark.range_fetch import FetchPlan
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_schema import BAD_RECORD, ReadColumns
-from penstock.spark.rows import read_rows
+from penstock.spark.rows import TYPES, read_rows
 from penstock.spark.values.bad_records import DeadLetterWriter, Reasons, bad_record_column, fail
 from penstock.spark.values.decoding import (
     BareDecoder,
@@ -34,7 +34,7 @@ def read_typed_rows(plan: FetchPlan, columns: ReadColumns, options: ReadOptions)
     letters = DeadLetterWriter(options, tp) if policy is OnBadRecord.DEAD_LETTER else None
     decoders = {each.part.part: _decoder(each, tp.topic, options) for each in columns.readers}
     try:
-        for rows in read_rows(plan, _raw_columns(columns, policy)):
+        for rows in read_rows(plan, _raw_schema(columns, policy)):
             decoded, reasons = decode_parts(rows, decoders)
             if reasons and policy is OnBadRecord.FAIL:
                 first = min(reasons)
@@ -78,7 +78,7 @@ def _typed_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _raw_columns(columns: ReadColumns, policy: OnBadRecord) -> tuple[str, ...]:
+def _raw_schema(columns: ReadColumns, policy: OnBadRecord) -> pa.Schema:
     """Returns the columns of raw records from which the typed ones are made."""
     needed = {name: None for name in columns.names if name != BAD_RECORD}
     needed |= dict.fromkeys(each.part.part for each in columns.readers)
@@ -87,7 +87,7 @@ def _raw_columns(columns: ReadColumns, policy: OnBadRecord) -> tuple[str, ...]:
         needed |= dict.fromkeys(PARTS)
     if policy is OnBadRecord.DEAD_LETTER:
         needed |= dict.fromkeys((*PARTS, _HEADERS))
-    return tuple(needed)
+    return pa.schema([pa.field(name, TYPES[name]) for name in needed])
 
 
 def _decoder(reader: PartReader, topic: str, options: ReadOptions) -> ColumnDecoder:
