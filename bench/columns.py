@@ -17,7 +17,8 @@ from bench.column_rows import HEADER, ROWS, STATES, Case, measure, orders
 from bench.columns_protobuf import ask_protobuf
 from bench.measure import machine
 from bench.report import AT_LEAST, Bar, Table
-from penstock.schemas.columns.avro import avro_decoder, avro_encoder
+from penstock.schemas.columns.avro.decoder import avro_decoder
+from penstock.schemas.columns.avro.encoder import avro_encoder
 from penstock.schemas.formats.avro import parse
 
 DECODED: Final = Bar(sign=AT_LEAST, value=1.5, unit=" M/s")

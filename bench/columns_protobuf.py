@@ -10,7 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from bench.column_rows import HEADER, ROWS, STATES, Case, measure, orders
 from bench.report import AT_LEAST, Bar, Table
-from penstock.schemas.columns.protobuf import protobuf_decoder, protobuf_encoder
+from penstock.schemas.columns.protobuf.codec import protobuf_decoder, protobuf_encoder
 from penstock.schemas.columns.protobuf.descriptors import message_descriptor
 from penstock.schemas.formats.protobuf import parse
 

@@ -64,7 +64,9 @@ class ClusterProcesses:
         folder = self._folder / f"broker-{node_id}"
         folder.mkdir()
         rack = {"broker.rack": f"rack-{node_id}"} if self._has_racks else {}
-        process = BrokerProcess(folder, self._settings | rack, environment=self._environment if environment is None else environment)
+        process = BrokerProcess(
+            folder, self._settings | rack, environment=self._environment if environment is None else environment
+        )
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
         top = {"node_id": node_id, "store": self.store, "session_s": self._session_s} | self._top

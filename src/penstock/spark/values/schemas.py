@@ -36,11 +36,11 @@ class SchemaText:
         """Returns the Arrow type of a column of such data. Raises InvalidSchema or NoColumnType."""
         match self.format:
             case ValueFormat.AVRO:
-                from penstock.schemas.columns.avro import avro_type
+                from penstock.schemas.columns.avro.types import avro_type
 
                 return avro_type(self._parse())
             case ValueFormat.PROTOBUF:
-                from penstock.schemas.columns.protobuf import protobuf_type
+                from penstock.schemas.columns.protobuf.codec import protobuf_type
 
                 return protobuf_type(self._parse(), self.message)
         from penstock.schemas.columns.json.schema_types import json_type
@@ -52,11 +52,11 @@ class SchemaText:
         PenstockError if the two do not fit."""
         match self.format:
             case ValueFormat.AVRO:
-                from penstock.schemas.columns.avro import avro_decoder
+                from penstock.schemas.columns.avro.decoder import avro_decoder
 
                 return avro_decoder(writer._parse(), self._parse())
             case ValueFormat.PROTOBUF:
-                from penstock.schemas.columns.protobuf import protobuf_decoder
+                from penstock.schemas.columns.protobuf.codec import protobuf_decoder
 
                 return protobuf_decoder(writer._parse(), self._parse(), self.message)
         from penstock.schemas.columns.json.decoder import JsonDecoder
@@ -67,11 +67,11 @@ class SchemaText:
         """Returns an encoder of columns of this schema's column type."""
         match self.format:
             case ValueFormat.AVRO:
-                from penstock.schemas.columns.avro import avro_encoder
+                from penstock.schemas.columns.avro.encoder import avro_encoder
 
                 return avro_encoder(self._parse())
             case ValueFormat.PROTOBUF:
-                from penstock.schemas.columns.protobuf import protobuf_encoder
+                from penstock.schemas.columns.protobuf.codec import protobuf_encoder
 
                 return protobuf_encoder(self._parse(), self.message)
         from penstock.schemas.columns.json.encoder import JsonEncoder
@@ -110,11 +110,11 @@ def derive_schema(format: ValueFormat, kind: pa.DataType, name: str) -> SchemaTe
     """Returns a schema for a column type. `name`: that of the record or message. Raises NoColumnType."""
     match format:
         case ValueFormat.AVRO:
-            from penstock.schemas.columns.avro import avro_schema_of
+            from penstock.schemas.columns.avro.spark_schema import avro_schema_of
 
             return SchemaText(format=format, text=avro_schema_of(kind, name))
         case ValueFormat.PROTOBUF:
-            from penstock.schemas.columns.protobuf import protobuf_schema_of
+            from penstock.schemas.columns.protobuf.derivation import protobuf_schema_of
 
             return SchemaText(format=format, text=protobuf_schema_of(kind, name))
     from penstock.schemas.columns.json.schema_types import json_schema_of

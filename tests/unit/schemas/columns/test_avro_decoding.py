@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.foundation.errors import MessageTooLarge
 from penstock.schemas.columns import _builders_pure, kernel
-from penstock.schemas.columns.avro import avro_decoder
+from penstock.schemas.columns.avro.decoder import avro_decoder
 from penstock.schemas.columns.avro.operations import SKIP_DEPTH_MAX, ZERO_BYTE_ITEMS_MAX
 from penstock.schemas.columns.codec import Decoded
 from tests.examples import examples

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from penstock.foundation.errors import MessageTooLarge
 from penstock.schemas.columns import _avro_encode_pure, kernel
-from penstock.schemas.columns.avro import avro_decoder, avro_encoder, avro_schema_of, avro_type
+from penstock.schemas.columns.avro.decoder import avro_decoder
+from penstock.schemas.columns.avro.encoder import avro_encoder
+from penstock.schemas.columns.avro.spark_schema import avro_schema_of
+from penstock.schemas.columns.avro.types import avro_type
 from penstock.schemas.columns.codec import CannotEncode, IncompatibleTypes
 from tests.examples import examples
 from tests.unit.schemas.avro.schema_strategies import encode

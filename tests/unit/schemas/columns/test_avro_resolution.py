@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.schemas.columns.avro import avro_decoder
+from penstock.schemas.columns.avro.decoder import avro_decoder
 from penstock.schemas.columns.codec import IncompatibleTypes
 from tests.examples import examples
 from tests.unit.schemas.avro.schema_strategies import changed, data, encode, records

@@ -9,8 +9,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from penstock.schemas.columns import kernel
-from penstock.schemas.columns.avro import avro_decoder, avro_encoder
-from penstock.schemas.columns.avro.decoder import AvroDecoder
+from penstock.schemas.columns.avro.decoder import AvroDecoder, avro_decoder
+from penstock.schemas.columns.avro.encoder import avro_encoder
 from penstock.schemas.columns.codec import CannotEncode, Decoded, IncompatibleTypes
 from tests.examples import examples
 from tests.unit.schemas.avro.schema_strategies import changed, data, encode, records

@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.schemas.columns.avro import avro_schema_of, avro_type
+from penstock.schemas.columns.avro.spark_schema import avro_schema_of
+from penstock.schemas.columns.avro.types import avro_type
 from penstock.schemas.columns.codec import IncompatibleTypes, NoColumnType
 from penstock.schemas.columns.layout import COLUMNS_MAX
 from tests.unit.schemas.columns.avro_values import parsed

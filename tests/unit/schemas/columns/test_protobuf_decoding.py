@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.schemas.columns.codec import Decoded, IncompatibleTypes
-from penstock.schemas.columns.protobuf import protobuf_decoder
+from penstock.schemas.columns.protobuf.codec import protobuf_decoder
 from penstock.schemas.formats.protobuf import parse
 
 from .protobuf_lab import HEADER, column_values, payloads

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.schemas.columns import kernel
 from penstock.schemas.columns.codec import CannotEncode, IncompatibleTypes, NoColumnType
-from penstock.schemas.columns.protobuf import protobuf_decoder, protobuf_encoder
+from penstock.schemas.columns.protobuf.codec import protobuf_decoder, protobuf_encoder
 from penstock.schemas.formats.protobuf import parse
 from tests.examples import examples
 

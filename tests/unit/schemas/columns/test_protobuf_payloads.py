@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.schemas.columns import kernel
 from penstock.schemas.columns.codec import NoColumnType
-from penstock.schemas.columns.protobuf import protobuf_decoder
+from penstock.schemas.columns.protobuf.codec import protobuf_decoder
 from tests.examples import examples
 
 from .conftest import NOT_BUILT

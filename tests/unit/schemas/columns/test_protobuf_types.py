@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.schemas.columns.codec import NoColumnType
-from penstock.schemas.columns.protobuf import protobuf_decoder, protobuf_encoder, protobuf_schema_of, protobuf_type
+from penstock.schemas.columns.protobuf.codec import protobuf_decoder, protobuf_encoder, protobuf_type
+from penstock.schemas.columns.protobuf.derivation import protobuf_schema_of
 from penstock.schemas.formats.protobuf import parse
 
 from .protobuf_lab import HEADER, payloads

@@ -1,8 +1,1 @@
 """Decodes Avro into Arrow columns, and encodes Arrow columns as Avro. The types are those of Spark's `from_avro`."""
-
-from penstock.schemas.columns.avro.decoder import avro_decoder
-from penstock.schemas.columns.avro.encoder import avro_encoder
-from penstock.schemas.columns.avro.spark_schema import avro_schema_of
-from penstock.schemas.columns.avro.types import avro_type
-
-__all__ = ["avro_decoder", "avro_encoder", "avro_schema_of", "avro_type"]
