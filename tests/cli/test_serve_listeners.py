@@ -108,7 +108,7 @@ def test_the_ports_of_several_processes_count_up_on_every_listener() -> None:
     assert first.kafka == settings.kafka
 
 
-def test_a_broker_that_cannot_use_its_certificate_says_so(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_use_its_certificate_names_the_reason(tmp_path: Path) -> None:
     options = ("--data-dir", str(tmp_path / "d"), "--listener", "SSL://127.0.0.1:0", "--http", "127.0.0.1:0")
     said = refused(*options, code=REFUSED)
     assert said.startswith("listener SSL has TLS, but no certificate; set ssl.keystore.location")
