@@ -152,7 +152,8 @@ def ask(rounds: int, seconds: float) -> Table:
     for (shape, direction), (plain, tls) in cases.items():
         name = f"{direction} {shape}"
         ratio = median(tls.per_s) / median(plain.per_s)
-        bar = table.verdict(name, ratio, Bar(sign=AT_LEAST, value=RATIO_MIN)) if shape.value_bytes >= 128 << 10 else ""
+        has_goal = shape.value_bytes >= 128 << 10
+        bar = table.verdict(name, ratio, Bar(sign=AT_LEAST, value=RATIO_MIN)) if has_goal else ""
         rates = [f"{median(case.per_s) * shape.value_bytes / 1e6:,.1f}" for case in (plain, tls)]
         cpu = [f"{median(of):,.0f} µs" for of in (plain.broker_us, tls.broker_us, plain.client_us, tls.client_us)]
         table.rows.append((name, *rates, f"{ratio:.2f}", bar, *cpu))
