@@ -53,12 +53,16 @@ class BrokerProcess:
         *,
         data_dir: Path | None = None,
         advertise: str | None = None,
+        listeners: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
         start_s: float = START_S,
         by_exec: bool = False,
     ) -> None:
         """`environment`: variables on top of this process's own. `prefix`: what runs the command, such as `nice`.
+
+        `listeners`: the protocol of each listener, by name, in place of one without a name. The first one is `kafka`
+        and the inter-broker listener; `at` has the addresses of all.
 
         `by_exec`: for measurements; the process is not forked from one that has imported everything.
         """
@@ -71,6 +75,8 @@ class BrokerProcess:
         self.kafka = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self._advertise = ["--advertise", advertise] if advertise else []
+        self._protocols = dict(listeners or {})
+        self.at = {name: f"127.0.0.1:{free_port()}" for name in self._protocols}
         self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self.stolen_before_s = 0.0
         """What `stolen_s` returned before the last start."""
@@ -78,7 +84,16 @@ class BrokerProcess:
         self._stderr.touch()
         self._config = folder / "penstock.toml"
         # A JSON string or number is a TOML one too.
-        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in {**CALM, **(settings or {})}.items()]
+        of_listeners = {}
+        if self.at:
+            self.kafka = next(iter(self.at.values()))
+            of_listeners = {
+                "listeners": ",".join(f"{name}://{at}" for name, at in self.at.items()),
+                "listener.security.protocol.map": ",".join(map(":".join, self._protocols.items())),
+                "inter.broker.listener.name": next(iter(self.at)),
+            }
+        values = {**CALM, **of_listeners, **(settings or {})}
+        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in values.items()]
         self._config.write_text("\n".join(["[broker]", *lines, ""]))
 
     @property
@@ -99,7 +114,7 @@ class BrokerProcess:
             PENSTOCK,
             "serve",
             *("--data-dir", str(self.data_dir)),
-            *("--listen", self.kafka),
+            *([] if self.at else ["--listen", self.kafka]),
             *("--http", self.http),
             *("--config", str(self._config)),
             *self._advertise,
@@ -116,7 +131,11 @@ class BrokerProcess:
         if ready is None:
             self._reap(signal.SIGKILL)
             raise AssertionError(f"the broker did not say that it is ready; its stderr:\n{self.log}")
-        self.kafka, self.http = ready.groups()
+        kafka, self.http = ready.groups()
+        if self.at:
+            self.at = dict(each.split("://") for each in kafka.split(",")) if "://" in kafka else self.at
+        else:
+            self.kafka = kafka
         return self
 
     def _first_line(self) -> str:

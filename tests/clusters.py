@@ -28,9 +28,10 @@ class ClusterProcesses:
         kind: str = EtcdEnsemble.kind,
         environment: Mapping[str, str] | None = None,
         credentials: Path | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         """`has_racks`: broker N is in rack-N. `kind`: of the store. `environment`: of the brokers. `credentials`: a
-        file of access keys."""
+        file of access keys. `listeners`: of each broker, see BrokerProcess."""
         reason = KINDS[kind].why_not()
         if reason is not None:
             pytest.skip(reason)
@@ -39,6 +40,7 @@ class ClusterProcesses:
         self._session_s = session_s
         self._has_racks = has_racks
         self._environment = environment
+        self._listeners = listeners
         self._top = {} if credentials is None else {"credentials": str(credentials)}
         where = folder / "store"
         where.mkdir()
@@ -65,7 +67,10 @@ class ClusterProcesses:
         folder.mkdir()
         rack = {"broker.rack": f"rack-{node_id}"} if self._has_racks else {}
         process = BrokerProcess(
-            folder, self._settings | rack, environment=self._environment if environment is None else environment
+            folder,
+            self._settings | rack,
+            listeners=self._listeners,
+            environment=self._environment if environment is None else environment,
         )
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"

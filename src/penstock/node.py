@@ -25,6 +25,7 @@ from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controller_task import ControllerTask
 from penstock.cluster.identity import FolderIdentity, lock_folder
 from penstock.cluster.image import ClusterImage
+from penstock.cluster.listeners import Listeners
 from penstock.cluster.membership import Membership, retry_store
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
@@ -39,17 +40,15 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
-from penstock.network.advertised_address import advertised_address, identity_settings
+from penstock.network.advertised_address import advertised_listeners, identity_settings
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.http_connection import HttpConnection
 from penstock.network.http_endpoints import HttpEndpoints
 from penstock.network.http_listener import HttpListener
-from penstock.network.kafka_connection import KafkaConnection
 from penstock.network.kafka_listener import KafkaListener
-from penstock.network.listen_socket import bind
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
+from penstock.network.servers import Servers
 from penstock.node_settings import NodeSettings as NodeSettings
 from penstock.registry.access import Authenticator
 from penstock.registry.request_handler import serve_registry
@@ -94,13 +93,21 @@ class Node:
         self._lock_fd = -1
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
         self._disk_threads = DiskThreads()
-        self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._endpoints = HttpEndpoints(is_ready=lambda: self.ready, metrics=self._metrics_text)
         self._http_listener = HttpListener(self._endpoints.answer, answer_surplus=self._endpoints.answer_surplus)
         self.ready = False
-        self.listen = settings.listen
         self.http = settings.http
+
+    @property
+    def listeners(self) -> Listeners:
+        """The Kafka listeners, with the ports that they are bound to."""
+        return self._servers.listeners
+
+    @property
+    def listen(self) -> Address:
+        """The listen address of the first Kafka listener."""
+        return self.listeners.all[0].bind
 
     async def start(self) -> None:
         """Locks the data folder, opens store and logs, joins the cluster and listens; an error undoes all this."""
@@ -117,6 +124,7 @@ class Node:
         folder = await on_disk(lambda: FolderIdentity.of(self._disk, settings.node_id))
         self._last_run = await on_disk(lambda: LastRun(self._disk, this_boot))
         load_handlers()
+        self._servers = Servers(settings.kafka, settings.named, refused=lambda kind: self._metrics.refused(kind))
         clock = SystemClock()
         self._store = await retry_store(lambda: open_store(settings.store, settings.data_dir, settings.session_s))
         undo.push_async_callback(self._store.close)
@@ -134,8 +142,9 @@ class Node:
         self._listener = KafkaListener(broker, self._metrics)
         self._http_listener.connections_max = configs["http.max.connections"]
         self._http_listener.refused = self._metrics.refused
-        undo.callback(self._close_servers)
-        await self._listen()
+        undo.callback(self._servers.close)
+        # Before the logs are opened: a port in use is reported soon.
+        self.http = await self._servers.bind(self._listener, self._http_listener, settings.http)
         self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
         self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
         self._metrics.collectors.append(self._sqs.request_counts)
@@ -161,8 +170,7 @@ class Node:
         await wait_until_settled(self._partitions)
         self._apply_dependents()
         metadata.wait_settled = partial(wait_until_topic_settled, self._partitions)
-        for server in self._servers:
-            await server.start_serving()
+        await self._servers.start_serving()
         maintenance = (self._maintenance.run(), self._sweep(), self._isr.run(), self._queues.reclaimer.run())
         work = (*maintenance, self._views.run(), self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
@@ -176,7 +184,12 @@ class Node:
         def timer(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
             return loop.call_later(seconds, action).cancel
 
-        self._peers = Peers(settings.node_id, lambda: metadata.image)
+        self._peers = Peers(
+            settings.node_id,
+            lambda: metadata.image,
+            listener=self.listeners.inter_broker,
+            security=self._servers.inter_broker,
+        )
         self._coordinators = coordinators = Coordinators(
             node_id=settings.node_id,
             partitions=partitions,
@@ -240,6 +253,8 @@ class Node:
                 timeout_ms=configs["replica.socket.timeout.ms"],
             ),
             throttle=Throttle(lambda: int(configs[FOLLOWER_RATE])),
+            listener=self.listeners.inter_broker,
+            security=self._servers.inter_broker,
         )
         self._partitions.on_durable = self._fetchers.wake
         self._isr = IsrMaintenance(
@@ -263,34 +278,23 @@ class Node:
         )
         self._metrics = Metrics(self._partitions, cluster)
 
-    async def _listen(self) -> None:
-        """Binds the Kafka and HTTP ports early, so that a port in use is reported before the logs are opened."""
-        kafka = await bind(partial(KafkaConnection, self._listener), self._settings.listen, "--listen")
-        self._servers.append(kafka)
-        http = await bind(partial(HttpConnection, self._http_listener), self._settings.http, "--http")
-        self._servers.append(http)
-        self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
-        self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
-        self._listener.http, self._http_listener.kafka = str(self.http), str(self.listen)
-
-    def _close_servers(self) -> None:
-        for server in self._servers:
-            server.close()
-
     def _create_membership(
         self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str], failed: frozenset[str]
     ) -> None:
         """Creates the membership, which registers this broker, and the controller task. `lost`: paths of
         missing logs. `failed`: paths of logs with a failed fsync, which may lack unsynced records."""
         settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
-        address = advertised_address(settings.advertise, self.listen)
-        own_settings = identity_settings(settings.node_id, self.listen, address, self.http, settings.data_dir)
+        listeners = advertised_listeners(self.listeners, self._servers.demands_certificates)
+        own_settings = identity_settings(
+            settings.node_id, listeners, self.http, settings.data_dir, http_has_tls=self._servers.http_has_tls
+        )
         for name, text in own_settings.items():
             configs.set_if_unset(name, text)
         identity = Identity(
             node_id=settings.node_id,
-            host=address.host,
-            port=address.port,
+            host=listeners.peer_address.host,
+            port=listeners.peer_address.port,
+            endpoints=listeners.endpoints,
             folder=folder.folder,
             cluster_id=folder.cluster_id,
             http=configs[ADVERTISED_HTTP],
@@ -360,10 +364,12 @@ class Node:
         self._on_failure(ImageFailed(f"the broker cannot follow the cluster: {error!r}; it stops"))
 
     async def _sweep(self) -> None:
-        """Closes idle connections periodically."""
+        """Closes idle connections and reads changed certificates periodically."""
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(IDLE_SWEEP_S)
             self._listener.close_idle()
+            await loop.run_in_executor(self._threads, self._servers.reload_certificates)
 
     def reread_credentials(self) -> None:
         """Reloads the credentials file."""
@@ -378,7 +384,7 @@ class Node:
         """Moves leadership away, drains requests, syncs and closes the logs, and leaves the cluster."""
         await self._membership.leave(LEAVE_S)
         self.ready = False
-        self._close_servers()
+        self._servers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.cluster.listeners import Listeners
 from penstock.coordination.stores import EMBEDDED
 from penstock.foundation.address import Address
 
@@ -26,4 +27,18 @@ class NodeSettings:
     """Session timeout in seconds, after which a broker without heartbeats loses its registration."""
     credentials: Path | None = None
     """File with the access keys that must sign SQS requests; None accepts unsigned requests."""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    listeners: Listeners | None = None
+    """The Kafka listeners, if they are not the one that `listen` and `advertise` define."""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    listener_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """TLS settings of single listeners: `listener.name.NAME.ssl.…`."""
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Returns the settings by name, those of single listeners among them."""
+        return {**self.settings, **self.listener_settings}
+
+    @property
+    def kafka(self) -> Listeners:
+        """Returns the Kafka listeners."""
+        return self.listeners or Listeners.plain(self.listen, self.advertise)

@@ -30,6 +30,7 @@ SPARK: Final = "tests/pages/test_spark_examples.py runs it"
 HOSTS: Final = "it names other hosts and folders; its options are checked"
 SERVER: Final = "tests/cli/test_pipeline_server.py runs such commands"
 DECLARATIVE: Final = "tests/spark/test_declarative.py runs it"
+TLS: Final = "tests/cli/test_security.py runs such commands on a broker with TLS"
 OUTPUT: Final = "it is what a program prints, or a drawing"
 FILE: Final = "it is a file"
 NOT_HERE: Final[dict[str, dict[str, str]]] = {
@@ -58,6 +59,12 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
     "docs/schemas.md": {
         "penstock schema export": HOSTS,
         "keys:": "tests/registry/test_access.py starts a broker with such a file",
+    },
+    "docs/security.md": {
+        "penstock serve": HOSTS,
+        "# penstock.toml": FILE,
+        "penstock topic create": TLS,
+        "mq = penstock.connect": TLS,
     },
     "docs/spark.md": {
         "": SPARK,

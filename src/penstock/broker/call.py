@@ -23,6 +23,7 @@ class Call:
         "hang_up",
         "is_answered",
         "is_disconnected",
+        "listener",
         "on_disconnect",
         "parts",
         "peer",
@@ -43,8 +44,10 @@ class Call:
         peer: str,
         on_answer: "Callable[[Call], None]",
         encode_later: "Callable[[Call, Any], None] | None" = None,
+        listener: str = "",
     ) -> None:
-        """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it."""
+        """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it.
+        `listener`: name of the listener that the request came in on."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -52,6 +55,7 @@ class Call:
         self.started_s = started_s
         self.frame_bytes = frame_bytes
         self.peer = peer
+        self.listener = listener
         self._on_answer = on_answer
         self._encode_later = encode_later
         self.parts: list[Buffer] | None = None

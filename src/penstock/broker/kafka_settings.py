@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from penstock.broker.settings import BROKER_SETTINGS, WITHOUT_EFFECT
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.settings import LONG_MAX, Kind, Setting
+from penstock.foundation.tls_settings import listener_setting
 
 _HOUR_MS: Final = 3_600_000
 IN_OTHER_UNITS: Final[Mapping[str, tuple[str, int]]] = {
@@ -125,10 +126,7 @@ _UNUSED_NAMES: Final = frozenset(
 
 _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "authorizer.class.name": ("",),
-    "inter.broker.listener.name": ("PLAINTEXT",),
     "log.cleaner.enable": ("true",),
-    "security.inter.broker.protocol": ("PLAINTEXT",),
-    "ssl.client.auth": ("none",),
 }
 """Values of otherwise unsupported settings that are accepted because Penstock behaves that way anyway."""
 
@@ -141,14 +139,9 @@ _SECURITY_OR_DURABILITY: Final = re.compile(
 Penstock does not support."""
 _WELL_KNOWN_UNSUPPORTED: Final = (
     "authorizer.class.name",
-    "listener.security.protocol.map",
     "log.cleaner.enable",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
-    "security.inter.broker.protocol",
-    "ssl.client.auth",
-    "ssl.keystore.location",
-    "ssl.truststore.location",
     "super.users",
 )
 """Common unsupported settings about security or durability. A setting whose unknown name resembles one of them stops
@@ -159,6 +152,8 @@ SIMILARITY_MIN: Final = 0.75
 class Understood(NamedTuple):
     settings: dict[str, str]
     """The translated settings, by Penstock name."""
+    listener_settings: dict[str, str]
+    """Settings of single listeners: `listener.name.NAME.ssl.…`."""
     warnings: list[str]
 
 
@@ -166,29 +161,29 @@ def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
     """Translates Kafka's broker settings into Penstock's; those without effect become warnings. Raises InvalidConfig
     for unsupported settings about security or durability and, if `is_strict`, for any unknown name.
 
-    >>> understand({"log.retention.hours": "2", "queued.max.requests": "8"}, is_strict=False)
-    Understood(settings={'log.retention.ms': '7200000'}, warnings=['queued.max.requests has no effect here'])
+    >>> found = understand({"log.retention.hours": "2", "queued.max.requests": "8"}, is_strict=False)
+    >>> found.settings, found.warnings
+    ({'log.retention.ms': '7200000'}, ['queued.max.requests has no effect here'])
     """
     given = {name: text for name, text in given.items() if name not in NODE_NAMES}
     settings = {name: text for name, text in given.items() if name in BROKER_SETTINGS.by_name}
+    of_listeners = {name: text for name, text in given.items() if listener_setting(name) is not None}
     warnings = [f"{name} has no effect here" for name in settings if name in WITHOUT_EFFECT]
     for name, (ours, factor) in IN_OTHER_UNITS.items():
         if name in given:
             settings.setdefault(ours, _convert(name, given[name], factor))
     for name, text in given.items():
-        if name in settings or name in IN_OTHER_UNITS or _is_harmless(name, text):
+        if name in settings or name in of_listeners or name in IN_OTHER_UNITS or _is_harmless(name, text):
             continue
         if name in _UNUSED_NAMES or name.startswith(_UNUSED_PREFIXES):
             warnings.append(f"{name} has no effect here")
         else:
             warnings.append(_check_unknown(name, is_strict=is_strict))
-    return Understood(settings, warnings)
+    return Understood(settings, of_listeners, warnings)
 
 
 def _is_harmless(name: str, text: str) -> bool:
     """Whether this value of an unsupported setting requests only what Penstock does anyway."""
-    if name == "listener.security.protocol.map":
-        return "PLAINTEXT:PLAINTEXT" in text.replace(" ", "").split(",")
     return text.strip() in _HARMLESS.get(name, ())
 
 

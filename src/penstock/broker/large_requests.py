@@ -185,6 +185,7 @@ class _PieceCall(Call):
             whole.frame_bytes,
             whole.peer,
             lambda call: None,
+            listener=whole.listener,
         )
         self._whole = whole
         self._answered = answered

@@ -8,6 +8,7 @@ from typing import Any, Final
 from penstock.client.address import Address
 from penstock.client.connection import Connection, ConnectionSettings, open_connection
 from penstock.client.errors import ConnectionFailed
+from penstock.client.security import PLAINTEXT, SecuritySettings
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError
 
@@ -25,10 +26,22 @@ AskPeer = Callable[[int, Any, Answer], None]
 class Peers:
     """Connections to other brokers, one per broker and request type: a slow request does not block other types."""
 
-    def __init__(self, node_id: int, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        image: Callable[[], ClusterImage],
+        *,
+        listener: str = "",
+        security: SecuritySettings = PLAINTEXT,
+    ) -> None:
+        """`listener`: name of the inter-broker listener."""
         self._settings: Final = ConnectionSettings(
-            client_id=f"penstock-broker-{node_id}", connect_timeout_s=CONNECT_S, request_timeout_s=TIMEOUT_S
+            client_id=f"penstock-broker-{node_id}",
+            connect_timeout_s=CONNECT_S,
+            request_timeout_s=TIMEOUT_S,
+            security=security,
         )
+        self._listener = listener
         self._image = image
         self._connections: dict[tuple[int, type], _PeerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,7 +76,13 @@ class Peers:
         broker = self._image().brokers.get(node)
         if broker is None:
             raise ConnectionFailed(f"broker {node} is not registered")
-        return Address(broker.host, broker.port)
+        at = broker.endpoint(self._listener)
+        if at is None:
+            raise ConnectionFailed(
+                f"broker {node} does not advertise listener {self._listener}, on which this broker connects to "
+                "others; add it there, or set inter.broker.listener.name here"
+            )
+        return Address(at.host, at.port)
 
     def apply(self, image: ClusterImage) -> None:
         """Closes connections to brokers that are no longer registered."""

@@ -10,14 +10,18 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeVar
 
 import click
 
 from penstock.client.address import BOOTSTRAP_DEFAULT, parse_bootstrap
-from penstock.client.cluster import KafkaClient
+from penstock.client.cluster import ClientSettings, KafkaClient
+from penstock.client.connection import ConnectionSettings
 from penstock.client.offsets import Origin, Start
+from penstock.client.security import PLAINTEXT, SecuritySettings, read_properties
+from penstock.foundation.errors import InvalidConfig
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -25,6 +29,8 @@ Pairs = list[tuple[str, str]]
 
 PIPE_COLUMNS: Final = 10_000
 """Table width, in columns, if standard output is not a terminal: so large that rows are never cut or wrapped."""
+_PROPERTIES: Final = "penstock.client_properties"
+_SECURITY: Final = "penstock.client_security"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_FORMS: Final = "2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
 
@@ -49,7 +55,42 @@ def _check_bootstrap(text: str) -> str:
     return text
 
 
+def _read_command_config(ctx: click.Context, option: click.Parameter, file: Path | None) -> None:
+    """Stores the client properties of `--command-config`, which `client_properties` returns."""
+    if file is None:
+        return
+    try:
+        properties = read_properties(file)
+        ctx.meta[_PROPERTIES], ctx.meta[_SECURITY] = properties, SecuritySettings.parse(properties)
+    except InvalidConfig as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def client_properties() -> dict[str, str]:
+    """Returns the properties of the running command's `--command-config`; none if it has none."""
+    ctx = click.get_current_context(silent=True)
+    return {} if ctx is None else ctx.meta.get(_PROPERTIES, {})
+
+
+def client_settings() -> ClientSettings:
+    """Returns the settings of the running command's clients, with the security of `--command-config`."""
+    ctx = click.get_current_context(silent=True)
+    security = PLAINTEXT if ctx is None else ctx.meta.get(_SECURITY, PLAINTEXT)
+    return ClientSettings(connection=ConnectionSettings(security=security))
+
+
 def bootstrap_option(command: Command) -> Command:
+    """Decorator that adds --bootstrap, and --command-config, which `run_client` and `client_settings` apply."""
+    command = click.option(
+        "--command-config",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar="PENSTOCK_COMMAND_CONFIG",
+        show_envvar=True,
+        expose_value=False,
+        callback=_read_command_config,
+        help="Kafka client properties for TLS: security.protocol, ssl.…",
+    )(command)
     return click.option(
         "--bootstrap",
         metavar="HOST:PORT[,…]",
@@ -254,9 +295,10 @@ def sigterm_raises() -> Iterator[None]:
 
 def run_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
     """Calls `work` with a client connected to the cluster; returns its result. Ctrl-C and SIGTERM cancel `work`."""
+    settings = client_settings()
 
     async def inside() -> T:
-        async with KafkaClient(bootstrap) as client:
+        async with KafkaClient(bootstrap, settings=settings) as client:
             return await work(client)
 
     return run(inside())

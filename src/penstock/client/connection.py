@@ -6,6 +6,7 @@ out closes the connection.
 
 import asyncio
 import itertools
+import ssl
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,9 +20,11 @@ from penstock.client.errors import (
     check,
     os_reason,
 )
+from penstock.client.security import PLAINTEXT, SecuritySettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.foundation.new_buffer import new_buffer
+from penstock.foundation.tls_settings import TRUSTSTORE
 from penstock.wire.frames import LENGTH, read_response, request_frame
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -40,6 +43,7 @@ class ConnectionSettings:
     request_timeout_s: float = 30.0
     in_flight_max: int = 64
     """Maximum number of requests that await their responses; further requests wait to be sent."""
+    security: SecuritySettings = PLAINTEXT
 
 
 class _PendingRequest(NamedTuple):
@@ -53,15 +57,19 @@ class _PendingRequest(NamedTuple):
 async def open_connection(address: Address, settings: ConnectionSettings) -> "Connection":
     """Connects and negotiates API versions. Raises ConnectionFailed with the address, the reason and advice."""
     loop = asyncio.get_running_loop()
-    connection = Connection(address, settings)
+    connection, context = Connection(address, settings), settings.security.context
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
-            await loop.create_connection(lambda: connection, address.host, address.port)
+            await loop.create_connection(lambda: connection, address.host, address.port, ssl=context)
             await connection.negotiate_versions()
     except TimeoutError:
         reason = f"no answer within {settings.connect_timeout_s:g} s"
     except ConnectionLost as error:
         reason = f"{error}; is that a Kafka listener?"
+        if not context:
+            reason += " If it has TLS, set security.protocol=SSL"
+    except ssl.SSLError as error:
+        raise ConnectionFailed(f"cannot reach {address}: {_tls_reason(error)}") from error
     except OSError as error:
         reason = os_reason(error)
     else:
@@ -70,6 +78,19 @@ async def open_connection(address: Address, settings: ConnectionSettings) -> "Co
         if not connection.versions:
             connection.abort()
     raise ConnectionFailed(f"cannot reach {address}: {reason}; {ADVICE}")
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    """Returns why a TLS handshake failed, and what to do about it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is refused: {error.verify_message}; is {TRUSTSTORE} the certificate of the broker's "
+            "authority, and does the broker's certificate name this host?"
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return f"it does not speak TLS ({reason}); give the port of a listener with the protocol SSL"
+    return f"the TLS handshake failed: {reason}"
 
 
 class Connection(asyncio.BufferedProtocol):

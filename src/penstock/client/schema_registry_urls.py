@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
+from penstock.client.cluster import ClientSettings
 from penstock.client.http import Endpoint
 from penstock.client.http_addresses import ADVERTISED_HTTP, find_http_addresses
 from penstock.foundation.codes import ErrorCode
@@ -70,10 +71,10 @@ def parse_urls(text: str) -> tuple[RegistryUrl, ...]:
     return found
 
 
-async def find_registry(bootstrap: str) -> list[RegistryUrl]:
+async def find_registry(bootstrap: str, settings: ClientSettings | None = None) -> list[RegistryUrl]:
     """Returns the URLs of the registry that Penstock's brokers serve: any of them answers every request. Raises
     NoRegistryUrl or ConnectionFailed."""
-    return urls_of(await find_http_addresses(bootstrap), bootstrap)
+    return urls_of(await find_http_addresses(bootstrap, settings), bootstrap)
 
 
 def urls_of(advertised: Sequence[str], bootstrap: str) -> list[RegistryUrl]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.client.cluster import ClientSettings
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.client.http import Endpoint, HttpClient, HttpReply
 from penstock.client.http_addresses import ADVERTISED_HTTP, find_http_addresses
@@ -199,9 +200,9 @@ class SqsClient:
         self._http.close()
 
 
-async def find_endpoints(bootstrap: str) -> list[Endpoint]:
+async def find_endpoints(bootstrap: str, settings: ClientSettings | None = None) -> list[Endpoint]:
     """Returns the SQS endpoints that the brokers advertise. Raises NoQueueEndpoint or ConnectionFailed."""
-    return endpoints_of(await find_http_addresses(bootstrap), bootstrap)
+    return endpoints_of(await find_http_addresses(bootstrap, settings), bootstrap)
 
 
 def endpoints_of(advertised: Sequence[str], bootstrap: str) -> list[Endpoint]:

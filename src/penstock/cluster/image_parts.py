@@ -8,6 +8,7 @@ from typing import Any, Final
 from penstock.cluster import keys
 from penstock.cluster.partition_state import NO_EPOCH, PartitionState
 from penstock.cluster.views import View
+from penstock.foundation.address import Address
 from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition, uuid_text
 from penstock.log.settings import is_written_by_brokers
 
@@ -23,6 +24,9 @@ class Broker:
     node_id: int
     host: str
     port: int
+    """Address of the inter-broker listener, for brokers of a version that knows only one listener."""
+    endpoints: Mapping[str, Address] = field(default_factory=lambda: EMPTY)
+    """Advertised addresses by listener name; empty if such an older version wrote the registration."""
     rack: str | None = None
     http: str = ""
     host_id: str = ""
@@ -40,6 +44,7 @@ class Broker:
     def dump(self) -> bytes:
         """Returns the registration as a value for the store."""
         value = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "node_id"}
+        value["endpoints"] = {name: [at.host, at.port] for name, at in self.endpoints.items()}
         value["lost"] = [[uuid_text(tp.topic_id), tp.partition, epoch] for tp, epoch in self.lost.items()]
         return keys.encode(value)
 
@@ -49,6 +54,9 @@ class Broker:
             node_id=node_id,
             host=value["host"],
             port=value["port"],
+            endpoints={
+                name: Address(host=host, port=port) for name, (host, port) in value.get("endpoints", {}).items()
+            },
             rack=value.get("rack"),
             http=value.get("http", ""),
             host_id=value.get("host_id", ""),
@@ -60,6 +68,10 @@ class Broker:
                 for text, number, epoch in value.get("lost", ())
             },
         )
+
+    def endpoint(self, listener: str) -> Address | None:
+        """Returns the advertised address of a listener; None if the broker does not advertise that listener."""
+        return self.endpoints.get(listener) if self.endpoints else Address(host=self.host, port=self.port)
 
     def has_lost(self, tp: TopicIdPartition, state: PartitionState) -> bool:
         """Whether the broker has lost the data of a partition of which it was the last in-sync replica."""

@@ -5,7 +5,7 @@ data it has lost, and only then registers: so it is never registered while wrong
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from penstock.cluster import keys
@@ -13,6 +13,7 @@ from penstock.cluster.elections import without_data
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
 from penstock.cluster.topic_changes import OPERATIONS_MAX
 from penstock.coordination.store import ABSENT, Check, Delete, Op, Put
+from penstock.foundation.address import Address
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
@@ -38,6 +39,8 @@ class Identity:
     host: str
     port: int
     folder: str
+    endpoints: Mapping[str, Address] = field(default_factory=dict)
+    """Advertised addresses by listener name; `host` and `port` are that of the inter-broker listener."""
     cluster_id: str = ""
     """The id of the cluster that the data folder belongs to; empty if the folder is new."""
     http: str = ""
@@ -140,6 +143,7 @@ def plan_register(
         node_id=identity.node_id,
         host=identity.host,
         port=identity.port,
+        endpoints=identity.endpoints,
         rack=identity.rack,
         http=identity.http,
         host_id=identity.host_id,

@@ -22,6 +22,8 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """A text that is never shown."""
 
 
 _WIDTH: Final = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
@@ -65,7 +67,7 @@ class Setting:
         match self.kind:
             case Kind.BOOLEAN:
                 return {"true": True, "false": False}.get(text.lower())
-            case Kind.STRING:
+            case Kind.STRING | Kind.PASSWORD:
                 return text
             case Kind.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -79,6 +81,8 @@ class Setting:
         elif self.kind is Kind.LIST:
             good = len(value) >= (self.minimum or 0)
             good = good and (not self.choices or all(part in self.choices for part in value))
+        elif self.kind is Kind.PASSWORD:
+            good = True
         elif self.kind is Kind.STRING:
             good = not self.choices or value in self.choices
             good = good and (not self.pattern or re.fullmatch(self.pattern, value) is not None)

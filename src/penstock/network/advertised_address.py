@@ -1,8 +1,11 @@
-"""The address that a broker advertises, and its values for node.id, listeners, log.dirs and similar settings."""
+"""The addresses that a broker advertises, and its values for node.id, listeners, log.dirs and similar settings."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from penstock.cluster.listeners import Listener, Listeners
 from penstock.cluster.settings import (
     ADVERTISED_HTTP,
     ADVERTISED_LISTENERS,
@@ -18,38 +21,46 @@ logger = logging.getLogger(__name__)
 
 
 def identity_settings(
-    node_id: int, listen: Address, advertised: Address, http: Address, data_dir: Path
+    node_id: int, listeners: Listeners, http: Address, data_dir: Path, *, http_has_tls: bool
 ) -> dict[str, str]:
     """Returns the broker's id, addresses and data folder under the names of Kafka's broker settings."""
+    at = http.advertised_as(listeners.peer_address.host)
     return {
         NODE_ID: str(node_id),
         BROKER_ID: str(node_id),
-        LISTENERS: f"PLAINTEXT://{listen}",
-        ADVERTISED_LISTENERS: f"PLAINTEXT://{advertised}",
+        LISTENERS: listeners.bind_text,
+        ADVERTISED_LISTENERS: listeners.advertised_text,
         LOG_DIRS: str(data_dir.resolve()),
-        ADVERTISED_HTTP: str(http.advertised_as(advertised.host)),
+        ADVERTISED_HTTP: f"https://{at}" if http_has_tls else str(at),
     }
 
 
-def advertised_address(advertise: Address | None, listen: Address) -> Address:
-    """Returns `advertise` or, if None, `listen`. A host that clients cannot connect to is replaced by a guess.
+def advertised_listeners(listeners: Listeners, demands_certificates: Callable[[str], bool]) -> Listeners:
+    """Returns the listeners with addresses that clients can connect to: a host like 0.0.0.0 is replaced by a guess.
+    Warns about listeners that let everyone in. `demands_certificates`: whether a listener, by name, is not such."""
+    advertised = tuple(_advertised(each, listeners.is_plain) for each in listeners)
+    for each in listeners:
+        if not each.bind.is_local and not demands_certificates(each.name):
+            logger.warning(
+                "kafka_open_to_all listen=%s reason=%r",
+                each.bind,
+                "there is no authentication: every client that reaches this port can read, write and delete "
+                "everything",
+            )
+    return replace(listeners, all=advertised)
 
-    >>> str(advertised_address(None, Address.parse("127.0.0.1:9092")))
-    '127.0.0.1:9092'
-    """
-    given = advertise or listen
+
+def _advertised(listener: Listener, is_plain: bool) -> Listener:
+    given = listener.advertised
+    if given is None:
+        return listener
     address = given.advertised_as(reachable_host())
     if address != given:
+        option = "--advertise HOST:PORT" if is_plain else f"it in advertised.listeners: {listener.name}://HOST:PORT"
         logger.warning(
             "advertised_address_chosen address=%s reason=%r",
             address,
             f"clients cannot connect to {given}, so this address is advertised; if clients reach this broker at "
-            "another one, give --advertise HOST:PORT",
+            f"another one, give {option}",
         )
-    if not listen.is_local:
-        logger.warning(
-            "kafka_open_to_all listen=%s reason=%r",
-            listen,
-            "there is no authentication: every client that reaches this port can read, write and delete everything",
-        )
-    return address
+    return replace(listener, advertised=address)

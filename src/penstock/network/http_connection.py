@@ -146,11 +146,16 @@ class HttpConnection(asyncio.Protocol):
         self._has_disconnected = True
         if self._waiting is not None:
             self._waiting.cancel()
-        if self._unconfirmed is None or self._unconfirmed.is_resolved:
+        if self._unconfirmed is None or self._unconfirmed.is_resolved or self._has_tls:
             return False
         self._drop_queued()
         self._await_receipt(RECEIPTS_MAX)
         return True
+
+    @property
+    def _has_tls(self) -> bool:
+        """Whether the connection has TLS, which cannot stay open after the client has closed its sending side."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     def _await_receipt(self, times: int) -> None:
         unconfirmed = self._unconfirmed

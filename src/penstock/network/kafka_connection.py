@@ -6,6 +6,7 @@ partial request is copied to its own buffer.
 """
 
 import asyncio
+import logging
 import struct
 from time import perf_counter
 from typing import Final, cast
@@ -17,9 +18,12 @@ from penstock.network.kafka_listener import KafkaListener
 from penstock.network.large_request import PARTIAL_BYTES_MAX, LargeRequest
 from penstock.network.listen_socket import is_scarce_for
 from penstock.network.request_dispatcher import RequestDispatcher
-from penstock.network.wrong_port import answer_http
+from penstock.network.wrong_port import TLS_HINT, answer_http, is_tls
+from penstock.security.certificate_principal import NO_RULE, PrincipalOf, no_certificate
 from penstock.wire.frames import HEADER_BYTES_MIN, LENGTH
 from penstock.wire.schema import Buffer
+
+logger = logging.getLogger(__name__)
 
 SAMPLE_MASK: Final = 31
 """Bit mask of the read counter: a read is timed if these bits are 0, which is one read in 32, to save clock calls."""
@@ -34,12 +38,13 @@ WRITE_BYTES_HIGH: Final = 1 << 20
 
 
 class KafkaConnection(RequestDispatcher):
-    """One client connection of the Kafka listener."""
+    """One client connection of a Kafka listener."""
 
-    __slots__ = ("_deferred", "_large", "_last_read_s", "_partial", "_reads_before", "reads")
+    __slots__ = ("_deferred", "_large", "_last_read_s", "_partial", "_principal_of", "_reads_before", "reads")
 
-    def __init__(self, listener: KafkaListener) -> None:
-        super().__init__(listener)
+    def __init__(self, listener: KafkaListener, name: str, principal_of: PrincipalOf = no_certificate) -> None:
+        super().__init__(listener, name)
+        self._principal_of = principal_of
         self.reads = self._reads_before = -1  # number of reads, less one
         self._last_read_s = perf_counter()
         self._large: LargeRequest | None = None
@@ -58,6 +63,13 @@ class KafkaConnection(RequestDispatcher):
             listener.probe.refused("too_many")
             transport.abort()
             return
+        principal = self._principal_of(transport.get_extra_info("peercert"))
+        if principal is None:
+            logger.info("connection_closed peer=%s kind=no_principal detail=%r", self.peer, NO_RULE)
+            listener.probe.refused("no_principal")
+            transport.abort()
+            return
+        self.principal = principal
         self._state = 0
         listener.connections.add(self)
         listener.probe.connected()
@@ -189,6 +201,9 @@ class KafkaConnection(RequestDispatcher):
         size = LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else HEADER_BYTES_MIN
         limit = self._listener.frame_bytes_max
         if not HEADER_BYTES_MIN <= size <= limit:
+            if is_tls(rest):
+                self.close("tls", TLS_HINT)
+                return
             answer = answer_http(rest, self._listener.http)
             detail = f"a request of {size} bytes; expected {HEADER_BYTES_MIN} to {limit}"
             self.close("frame_size" if answer is None else "http", detail, answer)

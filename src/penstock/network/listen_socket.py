@@ -27,6 +27,14 @@ async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, op
         raise CannotListen(f"cannot listen on {address}: {_reason(error, option)}") from error
 
 
+async def bind_sockets(address: Address, option: str) -> list[socket.socket]:
+    """Returns sockets that are bound to all addresses of a host, but do not listen yet."""
+    server = await bind(asyncio.Protocol, address, option)
+    sockets = [sock.dup() for sock in server.sockets]
+    server.close()
+    return sockets
+
+
 def is_scarce_for(transport: asyncio.BaseTransport, leave: Reserve) -> bool:
     """Returns whether an accepted connection cuts into the file descriptors that `leave` reserves for other uses."""
     sock = transport.get_extra_info("socket")

@@ -29,8 +29,8 @@ class RequestDispatcher(ResponseSender):
 
     __slots__ = ("_sampled_s", "fast_paths", "task")
 
-    def __init__(self, listener: KafkaListener) -> None:
-        super().__init__(listener)
+    def __init__(self, listener: KafkaListener, name: str) -> None:
+        super().__init__(listener, name)
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
         self.fast_paths: dict[int, AnyFastPath] = {}
         self._sampled_s = 0.0

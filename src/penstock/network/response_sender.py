@@ -11,6 +11,7 @@ from penstock.broker.call import Call
 from penstock.broker.fastpath.produce_and_fetch import JOIN_BYTES_MAX
 from penstock.network import connection_flags as flags
 from penstock.network.kafka_listener import KafkaListener
+from penstock.security.certificate_principal import ANONYMOUS
 from penstock.wire.frames import RequestHeader, response_frame_steps
 from penstock.wire.schema import Buffer
 
@@ -33,11 +34,16 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         "_state",
         "_transport",
         "calls",
+        "listener_name",
         "peer",
+        "principal",
     )
 
-    def __init__(self, listener: KafkaListener) -> None:
+    def __init__(self, listener: KafkaListener, name: str) -> None:
+        """`name`: of the listener that accepted the connection."""
         self._listener = listener
+        self.listener_name = name
+        self.principal = ANONYMOUS
         self._transport: asyncio.Transport | None = None
         self._state = flags.CLOSED
         self.peer = ""
@@ -63,7 +69,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
                 self._transport.close()
 
     def finish(self) -> None:
-        """Closes the connection after the responses already passed to the transport are written."""
+        """Closes the connection after the responses that are ready are written."""
         if self._transport is not None:
             self._transport.close()
 
@@ -99,6 +105,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self.peer,
             self._on_answer,
             self._encode_later,
+            self.listener_name,
         )
         self.calls.append(call)
         self._state |= flags.HAS_CALLS if len(self.calls) < CALLS_MAX else flags.HAS_CALLS | flags.HAS_MANY_CALLS
@@ -149,7 +156,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._write(out, self._out_bytes)
             self._out_bytes = 0
         if self._closes_after_write:
-            self._transport.close()
+            self.finish()
 
     def _write(self, out: list[Buffer], size: int) -> None:
         assert self._transport is not None

@@ -7,6 +7,19 @@ from penstock.wire.schema import Buffer
 _METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
 """First four bytes of an HTTP request, by method. As the size of a Kafka request, they would mean more than 1 GB."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
+TLS_HINT: Final = (
+    "it looks like TLS, which this listener does not speak; set security.protocol=PLAINTEXT in the client, or "
+    "connect to a listener with the protocol SSL"
+)
+
+
+def is_tls(start: Buffer) -> bool:
+    """Returns whether `start` is the beginning of a TLS handshake.
+
+    >>> is_tls(bytes.fromhex("1603010200010001fc0303"))
+    True
+    """
+    return bytes(start[:2]) == _TLS_HANDSHAKE
 
 
 def answer_http(start: Buffer, http: str) -> bytes | None:
@@ -28,10 +41,9 @@ def explain_bytes(start: Buffer, kafka: str) -> str:
     >>> explain_bytes(bytes.fromhex("0000002300120004"), "127.0.0.1:9092")
     'it looks like the Kafka protocol, which is spoken at 127.0.0.1:9092'
     """
-    first = bytes(start[:2])
-    if first == _TLS_HANDSHAKE:
+    if is_tls(start):
         return "it looks like TLS, which is not spoken here; use http://"
     # The size of a request, which is below 16 MB for the first one of every client.
-    if first[:1] == b"\0":
+    if bytes(start[:1]) == b"\0":
         return f"it looks like the Kafka protocol, which is spoken at {kafka}"
     return ""

@@ -79,6 +79,7 @@ WHEN: Final[Mapping[ErrorCode, str]] = {
         "Requests about delegation tokens: clients are not authenticated."
     ),
     ErrorCode.NON_EMPTY_GROUP: "The group has members; it has to be empty for this.",
+    ErrorCode.LISTENER_NOT_FOUND: "The partition's leader does not advertise the listener of the request.",
     ErrorCode.GROUP_ID_NOT_FOUND: "There is no such group, or it is of another kind.",
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "The fetch session was evicted, or the broker was restarted.",
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: "A fetch of the session was repeated or lost.",
@@ -151,7 +152,6 @@ NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: _SECURITY,
     ErrorCode.DELEGATION_TOKEN_EXPIRED: _SECURITY,
     ErrorCode.INVALID_PRINCIPAL_TYPE: _SECURITY,
-    ErrorCode.LISTENER_NOT_FOUND: "Never: a broker has one listener for clients.",
     ErrorCode.STALE_BROKER_EPOCH: _FOLLOWERS,
     ErrorCode.DUPLICATE_RESOURCE: _SECURITY,
     ErrorCode.UNACCEPTABLE_CREDENTIAL: _SECURITY,

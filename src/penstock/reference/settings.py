@@ -16,6 +16,8 @@ def _values(setting: Setting) -> str:
         return ", ".join(f"`{choice}`" for choice in setting.choices)
     if setting.kind is Kind.BOOLEAN:
         return "`true`, `false`"
+    if setting.kind is Kind.PASSWORD:
+        return "text, never shown"
     if setting.kind in (Kind.STRING, Kind.LIST):
         return setting.form or ("a list" if setting.kind is Kind.LIST else "text")
     low, high = setting.minimum, setting.maximum

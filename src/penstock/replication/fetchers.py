@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection, ConnectionSettings, open_connection
+from penstock.client.security import PLAINTEXT, SecuritySettings
 from penstock.cluster.image import Broker, ClusterImage
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
@@ -49,8 +50,12 @@ class ReplicaFetchers:
         clock: Clock,
         settings: Callable[[], FetchSettings],
         throttle: Throttle | None = None,
+        listener: str = "",
+        security: SecuritySettings = PLAINTEXT,
     ) -> None:
-        """`throttle`: limits the fetches of lagging replicas."""
+        """`throttle`: limits the fetches of lagging replicas. `listener`: name of the inter-broker listener."""
+        self._listener = listener
+        self._security = security
         self._node_id = node_id
         self._partitions = partitions
         self._clock = clock
@@ -75,7 +80,8 @@ class ReplicaFetchers:
     def _update(self, node: int) -> None:
         """Starts, wakes or stops the fetcher for a leader."""
         fetcher, link, broker = self._fetchers.get(node), self._links.by_leader.get(node), self._brokers.get(node)
-        address = Address(broker.host, broker.port) if broker is not None else None
+        at = broker.endpoint(self._listener) if broker is not None else None
+        address = Address(at.host, at.port) if at is not None else None
         if fetcher is not None and (fetcher.link is not link or fetcher.address != address):
             self._fetchers.pop(node).stop()
             fetcher = None
@@ -138,7 +144,9 @@ class _ReplicaFetcher:
         if self._connection is None or not self._connection.is_open:
             self.link.reset_session()
             connection = ConnectionSettings(
-                client_id=f"penstock-replica-{owner._node_id}", request_timeout_s=settings.timeout_ms / 1000
+                client_id=f"penstock-replica-{owner._node_id}",
+                request_timeout_s=settings.timeout_ms / 1000,
+                security=owner._security,
             )
             self._connection = await open_connection(self.address, connection)
         self._wakeup.clear()

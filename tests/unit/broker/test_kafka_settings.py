@@ -22,8 +22,11 @@ from penstock.foundation.errors import InvalidConfig
         ({"log.flush.scheduler.interval.ms": "1000"}, {"log.flush.interval.ms": "1000"}),
         ({"min.insync.replicas": "2", "num.partitions": "3"}, {"min.insync.replicas": "2", "num.partitions": "3"}),
         ({"node.id": "1", "log.dirs": "/d", "listeners": "PLAINTEXT://:1"}, {}),
-        ({"authorizer.class.name": "", "security.inter.broker.protocol": "PLAINTEXT"}, {}),
-        ({"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"}, {}),
+        ({"authorizer.class.name": "", "log.cleaner.enable": "true"}, {}),
+        (
+            {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"},
+            {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"},
+        ),
     ],
 )
 def test_supported_settings_cause_no_warning(given: dict[str, str], expected: dict[str, str]) -> None:
@@ -64,13 +67,12 @@ def test_a_name_that_is_not_known_is_reported_with_what_was_meant_or_refused() -
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("ssl.keystore.location", "/k.jks", "not supported"),
+        ("ssl.engine.factory.class", "org.example.Factory", "not supported"),
         ("sasl.enabled.mechanisms", "PLAIN", "not supported"),
         ("authorizer.class.name", "org.example.Authorizer", "not supported"),
         ("super.users", "User:admin", "not supported"),
-        ("listener.security.protocol.map", "PLAINTEXT:SSL", "not supported"),
-        ("security.inter.broker.protocol", "SASL_SSL", "not supported"),
-        ("ssl.client.auth", "required", "not supported"),
+        ("listener.name.a.sasl.enabled.mechanisms", "PLAIN", "not supported"),
+        ("principal.builder.class", "org.example.Builder", "not supported"),
         ("log.cleaner.enable", "false", "not supported"),
         ("create.topic.policy.class.name", "org.example.Policy", "not supported"),
         ("lisetners", "PLAINTEXT://:9092", "did you mean listeners?"),

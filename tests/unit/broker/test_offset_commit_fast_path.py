@@ -144,7 +144,7 @@ class Harness:
     async def connect(self, *, fast: bool = True) -> Client:
         before = set(self.node._listener.connections)
         reader, writer = await asyncio.open_connection(self.node.listen.host, self.node.listen.port)
-        client = Client(reader, writer, KafkaConnection(self.node._listener), fast)
+        client = Client(reader, writer, KafkaConnection(self.node._listener, "PLAINTEXT"), fast)
         await client.ask(FindCoordinatorRequest(key="any", key_type=0), 1)
         (client.served,) = set(self.node._listener.connections) - before
         self._clients.append(client)

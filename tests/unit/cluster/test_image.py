@@ -1,5 +1,6 @@
 """The image: the same whether it is built at once or step by step, and immutable."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from penstock.cluster.matching_topics import MatchingTopics
 from penstock.cluster.registration import plan_drained, plan_take_control
 from penstock.cluster.topic_changes import plan_configure, plan_delete
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
+from penstock.foundation.address import Address
 from penstock.foundation.ids import TopicIdPartition
 from tests.unit.cluster.topic_plans import plan_grow
 
@@ -506,3 +508,14 @@ def test_groups_of_any_name_have_settings() -> None:
     assert table.image.group_configs == {name: {"share.auto.offset.reset": "earliest"} for name in names}
     table.delete(keys.group_config("a/b"))
     assert set(table.image.group_configs) == {"billing", "ä %", "..", "%2F"}
+
+
+def test_a_broker_has_an_address_on_each_listener_and_an_older_one_the_same_on_all() -> None:
+    addresses = {"INSIDE": Address(host="10.0.0.7", port=1), "OUTSIDE": Address(host="queue.example.org", port=2)}
+    broker = Broker(node_id=1, host="10.0.0.7", port=1, endpoints=addresses)
+    stored = json.loads(broker.dump())
+    assert Broker.read(1, stored) == broker
+    assert [broker.endpoint(name) for name in (*addresses, "OTHER")] == [*addresses.values(), None]
+    del stored["endpoints"]
+    older = Broker.read(1, stored)
+    assert older.endpoint("OUTSIDE") == older.endpoint("OTHER") == addresses["INSIDE"]

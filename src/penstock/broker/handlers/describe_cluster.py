@@ -38,8 +38,9 @@ def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker
         cluster_id=image.cluster_id,
         controller_id=broker.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+            DescribeClusterBroker(broker_id=known.node_id, host=at.host, port=at.port, rack=known.rack)
             for known in image.brokers.values()
+            if (at := known.endpoint(call.listener)) is not None
         ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED

@@ -8,7 +8,7 @@ from penstock.broker.registry import handles
 from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
 from penstock.broker.views.administration import VIEW_SETTINGS, view_values
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.foundation.settings import Setting
+from penstock.foundation.settings import Kind, Setting
 from penstock.groups.group_configs import GROUP_CONFIGS
 from penstock.log.setting_table import LOG_SETTINGS
 from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS
@@ -83,14 +83,16 @@ def _values(resource: DescribeConfigsResource, broker: Broker) -> list[tuple[Set
 
 def _entry(setting: Setting, values: list[Value], request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = values if request.include_synonyms else []
+    is_sensitive = setting.kind is Kind.PASSWORD
     return DescribeConfigsResourceResult(
         name=setting.name,
-        value=values[0].text,
+        value=None if is_sensitive else values[0].text,
         read_only=setting.name in READ_ONLY or setting.name in VIEW_SETTINGS.by_name,
         config_source=values[0].source,
-        is_sensitive=False,
+        is_sensitive=is_sensitive,
         synonyms=[
-            DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source) for value in synonyms
+            DescribeConfigsSynonym(name=value.name, value=None if is_sensitive else value.text, source=value.source)
+            for value in synonyms
         ],
         config_type=setting.kind,
         documentation=setting.doc if request.include_documentation else None,

@@ -4,10 +4,10 @@ from collections.abc import Awaitable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.handlers.metadata import TOPIC_OPERATIONS
+from penstock.broker.handlers.metadata import TOPIC_OPERATIONS, UnreachableLeaders, unreachable_leaders
 from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import with_breaks
-from penstock.cluster.image import NO_LEADER, PartitionState
+from penstock.cluster.image import PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.foundation.steps import Steps
@@ -28,10 +28,12 @@ PARTITIONS_MAX = 2000
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, call: Call, broker: Broker
 ) -> Awaitable[DescribeTopicPartitionsResponse]:
-    return broker.slices.run(_describe(request, broker))
+    return broker.slices.run(_describe(request, broker, unreachable_leaders(call, broker)))
 
 
-def _describe(request: DescribeTopicPartitionsRequest, broker: Broker) -> Steps[DescribeTopicPartitionsResponse]:
+def _describe(
+    request: DescribeTopicPartitionsRequest, broker: Broker, unreachable: UnreachableLeaders
+) -> Steps[DescribeTopicPartitionsResponse]:
     by_name = broker.image.shown_by_name
     names = sorted({topic.name for topic in request.topics} or broker.image.listed_by_name())
     start = 0
@@ -62,7 +64,7 @@ def _describe(request: DescribeTopicPartitionsRequest, broker: Broker) -> Steps[
             if number is None:
                 yield
             else:
-                partitions.append(_partition(number, topic.partitions[number]))
+                partitions.append(_partition(number, topic.partitions[number], unreachable))
         topics.append(
             DescribeTopicPartitionsResponseTopic(
                 error_code=0,
@@ -94,11 +96,14 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _partition(number: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    number: int, state: PartitionState, unreachable: UnreachableLeaders
+) -> DescribeTopicPartitionsResponsePartition:
+    error, leader = unreachable.get(state.leader, (ErrorCode.NONE, state.leader))
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+        error_code=error,
         partition_index=number,
-        leader_id=state.leader,
+        leader_id=leader,
         leader_epoch=state.leader_epoch,
         replica_nodes=state.replicas,
         isr_nodes=state.isr,

@@ -31,8 +31,8 @@ def find_coordinator(
         return _response([_error_result(key, error) for key in keys], call.version)
     # During creation, a coordinator that is not loaded yet would refuse the next request, which some clients give up.
     if runtimes.topic in broker.image.by_name and not broker.internal_topic_locks[runtimes.topic].locked():
-        return _response([_find(key, runtimes, broker) for key in keys], call.version)
-    return _create_then_find(keys, runtimes, call.version, broker)
+        return _response([_find(key, runtimes, broker, call.listener) for key in keys], call.version)
+    return _create_then_find(keys, runtimes, call, broker)
 
 
 def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
@@ -46,25 +46,26 @@ def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
 
 
 async def _create_then_find(
-    keys: Sequence[str], runtimes: StateRuntimes, version: int, broker: Broker
+    keys: Sequence[str], runtimes: StateRuntimes, call: Call, broker: Broker
 ) -> FindCoordinatorResponse:
     try:
         await create_internal_topic(runtimes.topic, broker)
     except PenstockError as error:
         unavailable = CoordinatorNotAvailable(f"{runtimes.topic} cannot be created: {error}")
-        return _response([_error_result(key, unavailable) for key in keys], version)
-    return _response([_find(key, runtimes, broker) for key in keys], version)
+        return _response([_error_result(key, unavailable) for key in keys], call.version)
+    return _response([_find(key, runtimes, broker, call.listener) for key in keys], call.version)
 
 
-def _find(key: str, runtimes: StateRuntimes, broker: Broker) -> Coordinator:
+def _find(key: str, runtimes: StateRuntimes, broker: Broker, listener: str) -> Coordinator:
     node = broker.leader_of(runtimes, key)
     if node == NO_LEADER:
         why = f"{runtimes.topic}-{runtimes.partition_of(key)} has no leader; try again"
         return _error_result(key, CoordinatorNotAvailable(why))
-    leader = broker.image.brokers[node]
-    return Coordinator(
-        key=key, node_id=leader.node_id, host=leader.host, port=leader.port, error_code=0, error_message=None
-    )
+    at = broker.image.brokers[node].endpoint(listener)
+    if at is None:
+        why = f"broker {node}, the coordinator, does not advertise listener {listener}; use another listener"
+        return _error_result(key, CoordinatorNotAvailable(why))
+    return Coordinator(key=key, node_id=node, host=at.host, port=at.port, error_code=0, error_message=None)
 
 
 def _error_result(key: str, error: PenstockError) -> Coordinator:

@@ -1,7 +1,7 @@
 """Metadata: returns brokers, topics, partitions and their leaders; may auto-create requested topics."""
 
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -32,6 +32,9 @@ from penstock.wire.schema import NIL_UUID
 AUTO_CREATED_MAX: Final = 100
 """Maximum number of topics that one request creates; clients repeat the request for the other topics."""
 NOT_REQUESTED: Final = -(2**31)
+LISTENER_NOT_FOUND_FROM: Final = 6
+"""First Metadata version that tells a client if the leader does not have the listener of the request."""
+UnreachableLeaders = Mapping[int, tuple[ErrorCode, int]]
 
 
 def _bits(*operations: int) -> int:
@@ -110,13 +113,14 @@ def _describe(
 ) -> Steps[MetadataResponse]:
     image = broker.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
+    unreachable = unreachable_leaders(call, broker)
     topics = []
     if _asks_for_all(request, call):
         for topic in with_breaks(image.listed_by_name().values()):
             if topic is None:
                 yield
             else:
-                topics.append((yield from _describe_topic(topic, operations)))
+                topics.append((yield from _describe_topic(topic, operations, unreachable)))
     else:
         seen = set()
         for wanted in with_breaks(request.topics or ()):
@@ -124,11 +128,12 @@ def _describe(
                 yield
             elif (wanted.name, wanted.topic_id) not in seen:  # each is described once, even if named repeatedly
                 seen.add((wanted.name, wanted.topic_id))
-                topics.append((yield from _describe_requested(wanted, broker, operations, refused)))
+                topics.append((yield from _describe_requested(wanted, broker, operations, refused, unreachable)))
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+            MetadataResponseBroker(node_id=known.node_id, host=at.host, port=at.port, rack=known.rack)
             for known in image.brokers.values()
+            if (at := known.endpoint(call.listener)) is not None
         ],
         cluster_id=image.cluster_id,
         controller_id=broker.controller_id,
@@ -140,7 +145,11 @@ def _describe(
 
 
 def _describe_requested(
-    wanted: MetadataRequestTopic, broker: Broker, operations: int, refused: dict[str, PenstockError]
+    wanted: MetadataRequestTopic,
+    broker: Broker,
+    operations: int,
+    refused: dict[str, PenstockError],
+    unreachable: UnreachableLeaders,
 ) -> Steps[MetadataResponseTopic]:
     try:
         if wanted.name in refused:
@@ -150,7 +159,7 @@ def _describe_requested(
         topic = broker.shown_topic(wanted.name, wanted.topic_id)
         if topic.view is not None:
             broker.views.note_read(topic.view)  # keeps the view alive for slow readers
-        return (yield from _describe_topic(topic, operations))
+        return (yield from _describe_topic(topic, operations, unreachable))
     except PenstockError as error:
         return MetadataResponseTopic(
             error_code=error.code,
@@ -161,13 +170,13 @@ def _describe_requested(
         )
 
 
-def _describe_topic(topic: Topic, operations: int) -> Steps[MetadataResponseTopic]:
+def _describe_topic(topic: Topic, operations: int, unreachable: UnreachableLeaders) -> Steps[MetadataResponseTopic]:
     partitions = []
     for found in with_breaks(topic.partitions.items()):
         if found is None:
             yield
         else:
-            partitions.append(_partition(*found))
+            partitions.append(_partition(*found, unreachable))
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -178,12 +187,29 @@ def _describe_topic(topic: Topic, operations: int) -> Steps[MetadataResponseTopi
     )
 
 
-def _partition(number: int, state: PartitionState) -> MetadataResponsePartition:
+def _partition(number: int, state: PartitionState, unreachable: UnreachableLeaders) -> MetadataResponsePartition:
+    error, leader = unreachable.get(state.leader, (ErrorCode.NONE, state.leader))
     return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+        error_code=error,
         partition_index=number,
-        leader_id=state.leader,
+        leader_id=leader,
         leader_epoch=state.leader_epoch,
         replica_nodes=state.replicas,
         isr_nodes=state.isr,
     )
+
+
+def unreachable_leaders(call: Call, broker: Broker) -> UnreachableLeaders:
+    """Returns the error code and the leader to answer for leaders that clients of the call's listener cannot connect
+    to: NO_LEADER, and brokers that do not advertise the listener."""
+    error = (
+        ErrorCode.LISTENER_NOT_FOUND
+        if call.api_key != ApiKey.METADATA or call.version >= LISTENER_NOT_FOUND_FROM
+        else ErrorCode.LEADER_NOT_AVAILABLE
+    )
+    found = {
+        known.node_id: (error, NO_LEADER)
+        for known in broker.image.brokers.values()
+        if known.endpoint(call.listener) is None
+    }
+    return {NO_LEADER: (ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER), **found}

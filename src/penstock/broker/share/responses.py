@@ -174,7 +174,7 @@ def answer_call(
             responses=[
                 topic_response(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()
             ],
-            node_endpoints=_endpoints(broker, leaders),
+            node_endpoints=_endpoints(call, broker, leaders),
         )
 
     if len(results) <= INLINE_ELEMENTS:
@@ -183,9 +183,11 @@ def answer_call(
         broker.run(broker.slices.run(build()), call.answer)
 
 
-def _endpoints(broker: Broker, leaders: Iterable[int]) -> list[NodeEndpoint]:
+def _endpoints(call: Call, broker: Broker, leaders: Iterable[int]) -> list[NodeEndpoint]:
     known = broker.image.brokers
     found = [known[node] for node in sorted(leaders) if node in known]
     return [
-        NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack or None) for each in found
+        NodeEndpoint(node_id=each.node_id, host=at.host, port=at.port, rack=each.rack or None)
+        for each in found
+        if (at := each.endpoint(call.listener)) is not None
     ]

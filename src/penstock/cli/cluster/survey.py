@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.client.address import Address
@@ -113,7 +113,7 @@ async def survey_now(client: KafkaClient) -> Survey:
     """Returns a snapshot of the cluster that includes unreachable brokers; waits at most 5 s for each broker."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
-    unreachable = await _find_unreachable(cluster.brokers.values())
+    unreachable = await _find_unreachable(cluster.brokers.values(), client.settings.connection)
     moves: dict[TopicPartition, Reassignment] = {}
     if cluster.controller not in unreachable:
         try:
@@ -149,13 +149,13 @@ async def _survey(
     )
 
 
-async def _find_unreachable(brokers: Iterable[BrokerInfo]) -> dict[int, str]:
+async def _find_unreachable(brokers: Iterable[BrokerInfo], settings: ConnectionSettings) -> dict[int, str]:
     """Connects to all brokers concurrently; returns the id of each unreachable broker, and the reason."""
 
     async def ask(broker: BrokerInfo) -> str | None:
         try:
             connection = await open_connection(
-                Address(broker.host, broker.port), ConnectionSettings(connect_timeout_s=ANSWER_S)
+                Address(broker.host, broker.port), replace(settings, connect_timeout_s=ANSWER_S)
             )
         except ConnectionFailed as error:
             return str(error).removesuffix(f"; {ADVICE}")

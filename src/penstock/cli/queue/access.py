@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import click
 
-from penstock.cli.common import Command, bootstrap_option, json_option, run, value_parser
+from penstock.cli.common import Command, bootstrap_option, client_settings, json_option, run, value_parser
 from penstock.client.http import Endpoint
 from penstock.client.signing import AccessKeys, keys_of
 from penstock.client.sqs import NO_SUCH_QUEUE, NOT_ALLOWED_CODES, SqsClient, SqsError, find_endpoints
@@ -54,7 +54,9 @@ class Access:
     keys: AccessKeys | None
 
     async def find(self) -> list[Endpoint]:
-        return [self.endpoint] if self.endpoint is not None else await find_endpoints(self.bootstrap)
+        if self.endpoint is not None:
+            return [self.endpoint]
+        return await find_endpoints(self.bootstrap, client_settings())
 
 
 def access_options(command: Command) -> Command:

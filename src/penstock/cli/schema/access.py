@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from penstock.cli.common import Command, bootstrap_option, json_option, run, value_parser
+from penstock.cli.common import Command, bootstrap_option, client_settings, json_option, run, value_parser
 from penstock.client.schema_registry import SchemaRegistryClient
 from penstock.client.schema_registry_errors import SUBJECT_NOT_FOUND, RegistryError
 from penstock.client.schema_registry_models import RegisteredSchema
@@ -32,7 +32,7 @@ class RegistryAccess:
     login: "Login"
 
     async def find(self) -> list[RegistryUrl]:
-        return list(self.urls) or await find_registry(self.bootstrap)
+        return list(self.urls) or await find_registry(self.bootstrap, client_settings())
 
 
 @dataclass(frozen=True, slots=True)

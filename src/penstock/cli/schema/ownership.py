@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from penstock.cli.common import cluster_options, echo_result, plural, run, run_client
+from penstock.cli.common import client_settings, cluster_options, echo_result, plural, run, run_client
 from penstock.cli.deletion import confirm
 from penstock.cli.schema.access import Login, registry_user_option
 from penstock.client.admin import Admin
@@ -101,7 +101,7 @@ def own(yes: bool, registry_user: Login | None, bootstrap: str, as_json: bool) -
 async def _count_subjects(bootstrap: str, login: Login) -> int:
     """Returns the number of subjects once the brokers have loaded the topic."""
     deadline_s = asyncio.get_running_loop().time() + LOAD_S
-    urls = await find_registry(bootstrap)
+    urls = await find_registry(bootstrap, client_settings())
     async with SchemaRegistryClient(urls, user=login.user, password=login.password, retry_for_s=LOAD_S) as client:
         while True:
             try:

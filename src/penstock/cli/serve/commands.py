@@ -18,6 +18,7 @@ import click
 import uvloop
 
 from penstock.cli.common import Pairs, pairs_option
+from penstock.cli.serve.listeners import listener_options
 from penstock.cli.serve.log_limit import LogRateLimit
 from penstock.cli.serve.settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
 from penstock.coordination.store import StoreUnavailable
@@ -39,6 +40,13 @@ class CannotStart(PenstockError):
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder for all data.  [./penstock-data]")
 @click.option("--listen", metavar="HOST:PORT", help="Listen address for Kafka clients.  [127.0.0.1:9092]")
 @click.option("--advertise", metavar="HOST:PORT", help="Address that clients connect to, if not --listen.")
+@click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="NAME://HOST:PORT[=HOST:PORT]",
+    help="A listener, and the address that clients connect to. Repeatable; in place of --listen and --advertise.",
+)
 @click.option("--http", metavar="HOST:PORT", help="Listen address for SQS, health and metrics.  [127.0.0.1:9324]")
 @click.option(
     "--credentials",
@@ -62,6 +70,7 @@ def serve(
     data_dir: Path | None,
     listen: str | None,
     advertise: str | None,
+    listeners: tuple[str, ...],
     http: str | None,
     credentials: Path | None,
     node_id: int | None,
@@ -82,6 +91,8 @@ def serve(
       penstock serve --processes 4 --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/penstock
       penstock serve --config penstock.toml --set log.retention.ms=86400000
       penstock serve --http 0.0.0.0:9324 --credentials keys.yaml
+      penstock serve --listener PLAINTEXT://127.0.0.1:9092 --listener SSL://0.0.0.0:9093=queue.example.org:9093 \\
+        --set ssl.keystore.location=server.pem
 
     A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes,
     strict_config; also session_s) and, in a table [broker], Kafka's broker settings by name, for example
@@ -99,27 +110,34 @@ def serve(
         "processes": processes,
         "strict_config": strict_config,
     }
+    options = {name: value for name, value in options.items() if value is not None}
     try:
-        values = read_values(config, {name: value for name, value in options.items() if value is not None})
-        settings, warnings = read_settings(values, dict(pairs))
+        broker = dict(pairs) | listener_options(listeners, dict(pairs), options)
+        values = read_values(config, options)
+        settings, warnings = read_settings(values, broker)
         count = read_processes(values)
-        work = run(settings) if count == 1 else _run_processes(settings, count, config, dict(pairs), log_level)
+        work = run(settings) if count == 1 else _run_processes(settings, count, config, broker, log_level)
     except (ValueError, InvalidConfig) as error:
         raise click.UsageError(str(error)) from error
     identity = f"node={settings.node_id}" if count == 1 else f"processes={count}"
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format=f"%(asctime)s level=%(levelname)s {identity} logger=%(name)s event=%(message)s",
-    )
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LogRateLimit(time.monotonic))
+    _set_up_logging(log_level, identity)
     for warning in warnings:
         logger.warning("setting_ignored reason=%r", warning)
     try:
         uvloop.run(work)
     except PenstockError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _set_up_logging(level: str, identity: str) -> None:
+    """Logs to standard error; `identity` is in every line."""
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        format=f"%(asctime)s level=%(levelname)s {identity} logger=%(name)s event=%(message)s",
+    )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogRateLimit(time.monotonic))
 
 
 def _run_processes(
@@ -157,7 +175,7 @@ async def run(settings: NodeSettings) -> None:
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
     click.echo(
-        f"penstock is ready: kafka {node.listen}, http {node.http}, data {settings.data_dir}, pid {os.getpid()}"
+        f"penstock is ready: kafka {node.listeners}, http {node.http}, data {settings.data_dir}, pid {os.getpid()}"
     )
     await stop.wait()
     click.echo("penstock is stopping")

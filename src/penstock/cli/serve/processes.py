@@ -15,7 +15,10 @@ import click
 from penstock.cli.cluster.readiness import BrokersNotConnected, wait_until_connected
 from penstock.cli.dev.cluster_folder import connect_address
 from penstock.cli.supervisor import PENSTOCK, Child, Program, Supervisor, run_until_signal, start_all
+from penstock.cluster.listeners import Listeners
+from penstock.cluster.settings import ADVERTISED_LISTENERS, LISTENERS
 from penstock.coordination.stores import EMBEDDED, parse
+from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.node import Address, NodeSettings
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ def settings_per_broker(settings: NodeSettings, count: int) -> list[NodeSettings
             listen=_shift_port(settings.listen, number),
             http=_shift_port(settings.http, number),
             advertise=_shift_port(settings.advertise, number) if settings.advertise else None,
+            listeners=_shift_ports(settings.listeners, number) if settings.listeners else None,
         )
         for number in range(count)
     ]
@@ -57,14 +61,28 @@ def _shift_port(address: Address, number: int) -> Address:
     return replace(address, port=port)
 
 
+def _shift_ports(listeners: Listeners, number: int) -> Listeners:
+    return replace(
+        listeners,
+        all=tuple(
+            replace(
+                each,
+                bind=_shift_port(each.bind, number),
+                advertised=_shift_port(each.advertised, number) if each.advertised else None,
+            )
+            for each in listeners
+        ),
+    )
+
+
 def _check_ports(found: list[NodeSettings]) -> None:
     taken: dict[int, str] = {}
     for broker in found:
-        for address in (broker.listen, broker.http):
+        for address in (*(each.bind for each in broker.kafka), broker.http):
             host = taken.get(address.port) if address.port else None
             if host is not None and (host == address.host or _ANYWHERE & {host, address.host}):
                 raise ValueError(
-                    f"the ports of {len(found)} processes, counted up from --listen {found[0].listen} and --http "
+                    f"the ports of {len(found)} processes, counted up from --listen {found[0].kafka} and --http "
                     f"{found[0].http}, collide at port {address.port}; give ports that are further apart"
                 )
             taken[address.port] = address.host
@@ -83,9 +101,14 @@ def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str
     """Returns the command line that starts one broker. `settings` are passed with --set and override `config`."""
     command = [PENSTOCK, "serve", "--processes", "1", "--node-id", str(node.node_id)]
     command += ["--data-dir", str(node.data_dir), "--store", node.store]
-    command += ["--listen", str(node.listen), "--http", str(node.http), "--log-level", log_level]
-    if node.advertise is not None:
-        command += ["--advertise", str(node.advertise)]
+    command += ["--http", str(node.http), "--log-level", log_level]
+    settings = {name: value for name, value in settings.items() if name not in (LISTENERS, ADVERTISED_LISTENERS)}
+    if node.listeners is not None:
+        settings |= {LISTENERS: node.kafka.bind_text, ADVERTISED_LISTENERS: node.kafka.advertised_text}
+    else:
+        command += ["--listen", str(node.listen)]
+        if node.advertise is not None:
+            command += ["--advertise", str(node.advertise)]
     if node.credentials is not None:
         command += ["--credentials", str(node.credentials)]
     if config is not None:
@@ -120,7 +143,7 @@ async def run_processes(
         await start_all(children)
         for child in children:
             supervisor.watch(child)
-        await _wait_until_connected(children, [broker.node_id for broker in found])
+        await _wait_until_connected(children, settings.kafka, [broker.node_id for broker in found])
         click.echo(_ready(children, settings.data_dir))
         await supervisor.all_ended(children)
 
@@ -135,11 +158,16 @@ def _report(line: str) -> None:
     logger.warning("supervisor report=%r", line)
 
 
-async def _wait_until_connected(children: Sequence[Child], node_ids: Collection[int]) -> None:
-    """Waits until the brokers have learned of each other; after a timeout, logs a warning and returns."""
+async def _wait_until_connected(children: Sequence[Child], listeners: Listeners, node_ids: Collection[int]) -> None:
+    """Waits until the brokers have learned of each other; after a timeout, logs a warning and returns. Does not wait
+    if there is no PLAINTEXT listener, because the supervisor has no certificate."""
     kafka, _ = _addresses(children)
+    plain = [number for number, each in enumerate(listeners) if each.protocol is SecurityProtocol.PLAINTEXT]
+    if not plain:
+        return
+    at = [text.split(",")[plain[0]].rpartition("://")[2] for text in kafka]
     try:
-        await wait_until_connected([str(connect_address(Address.parse(address))) for address in kafka], node_ids)
+        await wait_until_connected([str(connect_address(Address.parse(address))) for address in at], node_ids)
     except BrokersNotConnected as error:
         _report(str(error))
 

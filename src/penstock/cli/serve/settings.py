@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.kafka_settings import understand
+from penstock.cli.serve.listeners import check_listener_names, read_listeners
+from penstock.cluster.settings import LISTENERS
 from penstock.node import Address, NodeSettings
 
 PROCESSES_MAX: Final = 64
@@ -142,14 +144,19 @@ def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeS
     in_file: dict[str, str] = values.get(BROKER, {})
     found = {name: value for name, value in values.items() if name not in (BROKER, STRICT, "processes")}
     of_file, of_options = understand(in_file, is_strict=values.get(STRICT, False)), understand(broker, is_strict=True)
+    if LISTENERS in broker:  # overrides those in the file
+        found = {name: value for name, value in found.items() if name not in ("listen", "advertise")}
     for name, value in _node_values(in_file | broker).items():
         found.setdefault(name, value)
-    settings = NodeSettings(settings=of_file.settings | of_options.settings, **found)
+    found |= read_listeners(found.pop("listen", None), found.pop("advertise", None), in_file | broker)
+    of_listeners = of_file.listener_settings | of_options.listener_settings
+    settings = NodeSettings(settings=of_file.settings | of_options.settings, listener_settings=of_listeners, **found)
+    check_listener_names(settings.kafka, of_listeners)
     return settings, of_file.warnings + of_options.warnings
 
 
 def _node_values(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Returns values of `serve` options (data_dir, node_id, listen, advertise) that are given as Kafka settings."""
+    """Returns values of `serve` options (data_dir, node_id) that are given as Kafka settings."""
     found: dict[str, Any] = {}
     for name in ("log.dir", "log.dirs"):  # the second one wins, as in Kafka
         if name in settings:
@@ -160,30 +167,11 @@ def _node_values(settings: Mapping[str, str]) -> dict[str, Any]:
     for name in ("broker.id", "node.id"):
         if settings.get(name, "-1").strip() != "-1":  # -1: Kafka generates an id
             found["node_id"] = _read("node_id", _number(settings[name]), f"{name}=")
-    for name, option in (("listeners", "listen"), ("advertised.listeners", "advertise")):
-        if name in settings:
-            found[option] = _listener(name, settings[name], settings.get("controller.listener.names", ""))
     return found
 
 
 def _number(text: str) -> int | str:
     return int(text) if text.strip().isdecimal() else text
-
-
-def _listener(name: str, text: str, controllers: str) -> Address:
-    """Returns the address of the one client listener in `text`. `controllers`: names of listeners to skip.
-
-    >>> str(_listener("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093", "CONTROLLER"))
-    '0.0.0.0:9092'
-    """
-    skipped = {each.strip().upper() for each in controllers.split(",")}
-    listeners = [each.strip().partition("://") for each in text.split(",")]
-    found = [(protocol.upper(), address) for protocol, _, address in listeners if protocol.upper() not in skipped]
-    if [protocol for protocol, _ in found] != ["PLAINTEXT"]:
-        raise ValueError(f"{name}={text} is not supported; expected one listener like PLAINTEXT://127.0.0.1:9092")
-    ((_, address),) = found
-    # As in Kafka, no host means every address of this machine.
-    return Address.parse(f"0.0.0.0{address}" if address.startswith(":") else address)
 
 
 def read_processes(values: dict[str, Any]) -> int:

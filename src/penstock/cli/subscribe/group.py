@@ -6,8 +6,10 @@ from typing import Final
 
 from penstock.api.core.cluster_lookup import From
 from penstock.api.sync.connection import connect
+from penstock.cli.common import client_properties
 from penstock.cli.message_output import Formatter
 from penstock.client.offsets import Origin, Start
+from penstock.client.security import librdkafka_options
 from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
@@ -29,7 +31,7 @@ def subscribe_in_group(
     """Prints messages until `count_max` are printed, none has arrived for IDLE_S (unless `follow`), or the user
     interrupts; then commits the printed messages and leaves the group."""
     with (
-        connect(bootstrap, client_id="penstock-cli") as mq,
+        connect(bootstrap, client_id="penstock-cli", options=librdkafka_options(client_properties())) as mq,
         mq.subscribe(
             topic,
             group=group,

@@ -1,0 +1,178 @@
+"""`python -m bench.tls [--quick]`: what TLS costs, in throughput and CPU, against plaintext on the same broker.
+
+One blocking client with one connection, in this process: Python's `ssl` encrypts in OpenSSL. Each round measures all
+cases, one after the other, so that what else the machine does hits all of them.
+"""
+
+import ssl
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import click
+
+from bench.blocking_client import BlockingClient
+from bench.frames import Shape, fetch_frame, produce_frame
+from bench.measure import cpu_s, machine
+from bench.report import AT_LEAST, Bar, Table
+from tests.brokers import BrokerProcess
+from tests.certificates import Certificates
+
+PLAIN, TLS = "PLAIN", "TLS"
+SHAPES: Final = (
+    Shape(name="1 KiB", records=1, value_bytes=1 << 10),
+    Shape(name="128 KiB", records=1, value_bytes=128 << 10),
+)
+BATCHES: Final = 64
+"""Batches of each topic that fetches read, again and again: they stay in the page cache."""
+DEPTH: Final = 8
+RATIO_MIN: Final = 0.6
+"""The goal at 128 KiB: throughput with TLS against plaintext."""
+TOPICS: Final = {"1 KiB": "small-01", "128 KiB": "large-01"}
+
+
+class Client(BlockingClient):
+    """A blocking client that may speak TLS, with several requests in flight."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        super().__init__(port)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
+
+    def run(self, frames: list[bytes], seconds: float) -> tuple[int, float]:
+        """Sends the frames again and again; returns the number of answers, and the seconds that they took."""
+        endless = cycle(frames)
+        for frame in islice(endless, DEPTH):
+            self._socket.sendall(frame)
+        count, began_s = 0, time.perf_counter()
+        while (passed_s := time.perf_counter() - began_s) < seconds:
+            self._receive()
+            self._socket.sendall(next(endless))
+            count += 1
+        for _ in range(DEPTH):
+            self._receive()
+        return count, passed_s
+
+    def _receive(self) -> None:
+        self._read(int.from_bytes(self._read(4)))
+
+
+@dataclass(slots=True)
+class Case:
+    """Answers per second and CPU time per answer, in each round."""
+
+    per_s: list[float] = field(default_factory=list)
+    broker_us: list[float] = field(default_factory=list)
+    client_us: list[float] = field(default_factory=list)
+
+
+@contextmanager
+def broker_with_tls(folder: Path) -> Iterator[tuple[BrokerProcess, ssl.SSLContext]]:
+    made = Certificates(folder / "certificates")
+    broker = BrokerProcess(
+        folder,
+        {"ssl.keystore.location": str(made.server())},
+        listeners={PLAIN: "PLAINTEXT", TLS: "SSL"},
+        by_exec=True,
+    ).start()
+    try:
+        yield broker, ssl.create_default_context(cafile=str(made.trust))
+    finally:
+        broker.stop()
+
+
+def port_of(broker: BrokerProcess, listener: str) -> int:
+    return int(broker.at[listener].rpartition(":")[2])
+
+
+def fill(broker: BrokerProcess, shape: Shape) -> None:
+    """Creates the topic that is fetched, and writes its batches."""
+    with BlockingClient(port_of(broker, PLAIN)) as client:
+        client.create_topic(TOPICS[shape.name], 2, {})
+        for _ in range(BATCHES):
+            client.exchange(produce_frame(TOPICS[shape.name], 1, shape, 1).data)
+
+
+def frames_of(direction: str, shape: Shape) -> list[bytes]:
+    """Returns requests: appends to partition 0, or fetches of one batch each from partition 1."""
+    topic = TOPICS[shape.name]
+    if direction == "produce":
+        return [produce_frame(topic, 0, shape, 1).data]
+    return [fetch_frame(topic, 1, offset, shape.batch_bytes).data for offset in range(BATCHES)]
+
+
+def measure(
+    broker: BrokerProcess, context: ssl.SSLContext | None, frames: list[bytes], seconds: float, into: Case
+) -> None:
+    with Client(port_of(broker, PLAIN if context is None else TLS), context) as client:
+        client.run(frames, seconds / 4)
+        broker_s, client_s = cpu_s(broker.pid), time.process_time()
+        count, passed_s = client.run(frames, seconds)
+        into.per_s.append(count / passed_s)
+        into.broker_us.append((cpu_s(broker.pid) - broker_s) * 1e6 / count)
+        into.client_us.append((time.process_time() - client_s) * 1e6 / count)
+
+
+def ask(rounds: int, seconds: float) -> Table:
+    table = Table(
+        slug="tls",
+        title="TLS against plaintext, one connection",
+        columns=(
+            "",
+            "plain MB/s",
+            "TLS MB/s",
+            "ratio",
+            "bar",
+            "broker CPU, plain",
+            "broker CPU, TLS",
+            "client CPU, plain",
+            "client CPU, TLS",
+        ),
+        notes=[
+            f"One blocking client, {DEPTH} requests in flight, medians of {rounds} rounds of {seconds:g} s; CPU per "
+            "request.",
+            "The client encrypts as well, so the ratio is of both sides together on this machine.",
+        ],
+    )
+    with tempfile.TemporaryDirectory() as folder, broker_with_tls(Path(folder)) as (broker, context):
+        for shape in SHAPES:
+            fill(broker, shape)
+        cases = {(shape, direction): (Case(), Case()) for shape in SHAPES for direction in ("produce", "fetch")}
+        for _ in range(rounds):
+            for (shape, direction), (plain, tls) in cases.items():
+                frames = frames_of(direction, shape)
+                measure(broker, None, frames, seconds, plain)
+                measure(broker, context, frames, seconds, tls)
+    for (shape, direction), (plain, tls) in cases.items():
+        name = f"{direction} {shape}"
+        ratio = median(tls.per_s) / median(plain.per_s)
+        has_goal = shape.value_bytes >= 128 << 10
+        bar = table.verdict(name, ratio, Bar(sign=AT_LEAST, value=RATIO_MIN)) if has_goal else ""
+        rates = [f"{median(case.per_s) * shape.value_bytes / 1e6:,.1f}" for case in (plain, tls)]
+        cpu = [f"{median(of):,.0f} µs" for of in (plain.broker_us, tls.broker_us, plain.client_us, tls.client_us)]
+        table.rows.append((name, *rates, f"{ratio:.2f}", bar, *cpu))
+    return table
+
+
+@click.command()
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--quick", is_flag=True, help="One round of half a second: to see that it works.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Where the table goes, too.")
+def main(rounds: int, quick: bool, output: Path | None) -> None:
+    """What TLS costs, in throughput and CPU."""
+    table = ask(1, 0.5) if quick else ask(rounds, 5.0)
+    facts = ", ".join(f"{name} {value}" for name, value in machine().items() if name != "Java")
+    text = f"{facts}\n\n{table.markdown()}"
+    print(text)
+    if output is not None:
+        output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`penstock security`: certificates for TLS."""

@@ -1,0 +1,100 @@
+"""`penstock security`: makes certificates for TLS in development."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+
+DAYS: Final = 365
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_RESERVED: Final = ("ca", "ca-key", "server")
+_PROPERTIES: Final = """\
+security.protocol=SSL
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/ca.pem
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/{name}.pem
+"""
+
+
+@click.group()
+def security() -> None:
+    """Make certificates for TLS.
+
+    \b
+    Example:
+      penstock security certificates certificates --host queue.example.org
+    """
+
+
+@security.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host name or IP address of brokers. Repeatable.  [localhost and 127.0.0.1]",
+)
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    metavar="NAME",
+    default=("client",),
+    show_default=True,
+    help="A client that gets a certificate of this name. Repeatable.",
+)
+@click.option("--days", type=click.IntRange(1, 3650), default=DAYS, show_default=True, help="Days of validity.")
+@click.option("--renew", is_flag=True, help="Replace existing certificates of server and clients.")
+def certificates(folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int, renew: bool) -> None:
+    """Make a development CA, and certificates for brokers and clients, in FOLDER.
+
+    The CA in FOLDER is used again if there is one. Files with keys are readable by their owner only. With
+    ca-key.pem, a person can make certificates that brokers and clients trust: for production, use your own CA.
+
+    \b
+    Examples:
+      penstock security certificates certificates --host queue.example.org --host 10.0.0.7
+      penstock security certificates certificates --client orders --client billing
+      penstock security certificates certificates --host queue.example.org --renew
+    """
+    for name in clients:
+        if not _NAME.fullmatch(name) or name in _RESERVED:
+            raise click.BadParameter(
+                f"{name!r} is not allowed; expected letters, digits, dots and hyphens, and none of "
+                f"{', '.join(_RESERVED)}",
+                param_hint="--client",
+            )
+    try:
+        from penstock.cli.security.certificates import AUTHORITY, AUTHORITY_KEY, Authority, write_secret
+    except ImportError as error:
+        raise click.ClickException("this command needs cryptography; pip install 'penstock[security]'") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        authority = Authority.read(folder)
+    except FileNotFoundError:
+        if (folder / AUTHORITY).exists():
+            raise click.ClickException(
+                f"{folder} has {AUTHORITY}, but not {AUTHORITY_KEY}; without that key no certificate can be made: "
+                "give another folder"
+            ) from None
+        authority = Authority.create("Penstock development CA")
+        authority.save(folder)
+        click.echo(f"{folder / AUTHORITY}  the CA; brokers and clients need it as ssl.truststore.location")
+    except ValueError as error:
+        raise click.ClickException(f"{folder / AUTHORITY_KEY} cannot be read: {error}") from error
+    made = [("server", "localhost", hosts or ("localhost", "127.0.0.1")), *((name, name, ()) for name in clients)]
+    for stem, name, of in made:
+        file = folder / f"{stem}.pem"
+        if file.exists() and not renew:
+            click.echo(f"{file}  exists; --renew replaces it", err=True)
+            continue
+        write_secret(file, authority.issue(hosts[0] if stem == "server" and hosts else name, of, days))
+        text = f"brokers need it as ssl.keystore.location; for {', '.join(of)}" if of else "a client's certificate"
+        click.echo(f"{file}  {text}")
+        if not of:
+            properties = folder / f"{stem}.properties"
+            properties.write_text(_PROPERTIES.format(folder=folder.resolve(), name=stem))
+            click.echo(f"{properties}  for --command-config")

@@ -1,0 +1,161 @@
+"""Security settings of clients: Kafka's client properties, also from a properties file."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from ssl import SSLContext
+from typing import Final
+
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.security_protocol import SecurityProtocol
+from penstock.foundation.tls_context import TlsContext
+from penstock.foundation.tls_settings import (
+    CHAIN,
+    CLIENT_AUTH,
+    HOST_CHECK,
+    KEY,
+    KEY_PASSWORD,
+    KEYSTORE,
+    MAPPING_RULES,
+    REVOKED,
+    TLS_SETTINGS,
+    TRUSTED,
+    TRUSTSTORE,
+    TlsSettings,
+)
+
+PROTOCOL: Final = "security.protocol"
+_OF_LISTENERS: Final = (CLIENT_AUTH, MAPPING_RULES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """How a client secures its connections to brokers."""
+
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    tls: TlsContext | None = None
+    """None if connections are not encrypted."""
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> "SecuritySettings":
+        """Returns the settings that Kafka's client properties define; properties about other things are ignored.
+        Reads the named files. Raises InvalidConfig.
+
+        >>> SecuritySettings.parse({"security.protocol": "PLAINTEXT", "client.id": "orders"}).protocol
+        <SecurityProtocol.PLAINTEXT: 'PLAINTEXT'>
+        """
+        name = properties.get(PROTOCOL, SecurityProtocol.PLAINTEXT).strip().upper()
+        if name not in SecurityProtocol.__members__:
+            raise InvalidConfig(
+                f"{PROTOCOL}={name} is not allowed; expected one of {', '.join(SecurityProtocol.__members__)}"
+            )
+        protocol = SecurityProtocol[name]
+        if protocol.is_sasl:
+            raise InvalidConfig(f"{PROTOCOL}={name} is not supported yet; use PLAINTEXT or SSL")
+        given = {name: text for name, text in properties.items() if name.startswith("ssl.")}
+        for name in given:
+            if name not in TLS_SETTINGS.by_name or name in _OF_LISTENERS:
+                raise InvalidConfig(f"{name} is not a setting of clients; remove it")
+        if not protocol.is_tls:
+            return cls(protocol=protocol)
+        return cls(protocol=protocol, tls=TlsContext(TlsSettings.parse(given), server_side=False))
+
+    @property
+    def context(self) -> SSLContext | None:
+        """Returns the TLS context for a new connection; None for an unencrypted one."""
+        return None if self.tls is None else self.tls.current
+
+
+PLAINTEXT: Final = SecuritySettings()
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """Reads a properties file, as Kafka's tools do with `--command-config`. Raises InvalidConfig."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{file} is not UTF-8 text; expected lines of NAME=VALUE") from error
+    return parse_properties(text)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Parses Java's properties format: `NAME=VALUE` lines, `#` and `!` comments, and `\` before a line break.
+
+    >>> parse_properties("# TLS\nsecurity.protocol=SSL\nssl.keystore.key=-----BEGIN \\\n  PRIVATE KEY-----\\nMII")
+    {'security.protocol': 'SSL', 'ssl.keystore.key': '-----BEGIN PRIVATE KEY-----\nMII'}
+    """
+    found: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for raw in lines:
+        line = raw.lstrip()
+        if not line or line[0] in "#!":
+            continue
+        while _is_continued(line):
+            line = line[:-1] + next(lines, "").lstrip()
+        name, value = _split(line)
+        found[_unescape(name)] = _unescape(value)
+    return found
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Splits a line at the first `=`, `:` or white space that is not escaped."""
+    at = 0
+    while at < len(line) and line[at] not in "=: \t":
+        at += 2 if line[at] == "\\" else 1
+    rest = line[at:].lstrip()
+    return line[:at], rest[1:].lstrip() if rest[:1] in ("=", ":") else rest
+
+
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{4}")
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    out: list[str] = []
+    chars = iter(text)
+    for char in chars:
+        if char != "\\":
+            out.append(char)
+            continue
+        escaped = next(chars, "")
+        if escaped == "u":
+            digits = "".join(next(chars, "") for _ in range(4))
+            if not _HEX.fullmatch(digits):
+                raise InvalidConfig(f"\\u{digits} is not a character; expected four hexadecimal digits")
+            out.append(chr(int(digits, 16)))
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+    return "".join(out)
+
+
+_LIBRDKAFKA: Final[Mapping[str, tuple[str, ...]]] = {
+    PROTOCOL: (PROTOCOL,),
+    TRUSTSTORE: ("ssl.ca.location",),
+    TRUSTED: ("ssl.ca.pem",),
+    KEYSTORE: ("ssl.certificate.location", "ssl.key.location"),
+    CHAIN: ("ssl.certificate.pem",),
+    KEY: ("ssl.key.pem",),
+    KEY_PASSWORD: (KEY_PASSWORD,),
+    REVOKED: ("ssl.crl.location",),
+    HOST_CHECK: (HOST_CHECK,),
+}
+"""librdkafka's names of Kafka's client properties. The file of a key store has both the key and its certificates."""
+
+
+def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the security properties of a Kafka client under the names of librdkafka, which confluent-kafka uses.
+
+    >>> librdkafka_options({"security.protocol": "SSL", "ssl.truststore.location": "ca.pem"})
+    {'security.protocol': 'SSL', 'ssl.ca.location': 'ca.pem'}
+    """
+    found = {ours: text for name, text in properties.items() for ours in _LIBRDKAFKA.get(name, ())}
+    if HOST_CHECK in found and not found[HOST_CHECK]:
+        found[HOST_CHECK] = "none"
+    return found

@@ -1,0 +1,131 @@
+"""The listen sockets of a broker: one for each Kafka listener and one for HTTP, with TLS where it is configured."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from penstock.client.security import SecuritySettings
+from penstock.cluster.listeners import Listeners
+from penstock.cluster.settings import HTTP_PROTOCOL
+from penstock.foundation.address import Address
+from penstock.foundation.descriptors import Reserve
+from penstock.foundation.security_protocol import SecurityProtocol
+from penstock.foundation.tls_context import TlsContext
+from penstock.foundation.tls_settings import ClientAuth, TlsSettings
+from penstock.network.http_connection import HttpConnection
+from penstock.network.http_listener import HttpListener
+from penstock.network.kafka_connection import KafkaConnection
+from penstock.network.kafka_listener import KafkaListener
+from penstock.network.listen_socket import bind, bind_sockets
+from penstock.network.tls_connection import TlsConnection
+from penstock.network.tls_server import TlsServer
+from penstock.security.certificate_principal import PrincipalOf, no_certificate, principal_mapper
+
+HTTP: Final = "HTTP"
+"""The name by which `listener.name.http.…` sets the TLS settings of the HTTP port."""
+
+
+class Servers:
+    """Binds all listen sockets of a broker, and exchanges certificates when their files change."""
+
+    def __init__(self, listeners: Listeners, values: Mapping[str, str], *, refused: Callable[[str], None]) -> None:
+        """`values`: broker settings by name. Reads the certificates; raises InvalidConfig if they cannot be used.
+        `refused` is called with the reason for each connection that is closed before it is established."""
+        self.listeners = listeners
+        self._refused = refused
+        self._tls = {
+            each.name: _server_context(TlsSettings.parse(values, each.name), each.name)
+            for each in listeners
+            if each.protocol.is_tls
+        }
+        self._principals = {name: _principal_of(tls.settings) for name, tls in self._tls.items()}
+        self._http_tls: TlsContext | None = None
+        if values.get(HTTP_PROTOCOL) == SecurityProtocol.SSL:
+            self._http_tls = _server_context(TlsSettings.parse(values, HTTP), HTTP)
+        own = listeners[listeners.inter_broker]
+        of_peers = TlsSettings.parse(values, own.name) if own.protocol.is_tls else None
+        self.inter_broker: Final = SecuritySettings(
+            protocol=own.protocol, tls=None if of_peers is None else TlsContext(of_peers, server_side=False)
+        )
+        """How this broker connects to other brokers."""
+        self._servers: list[asyncio.Server | TlsServer] = []
+
+    @property
+    def http_has_tls(self) -> bool:
+        return self._http_tls is not None
+
+    def demands_certificates(self, name: str) -> bool:
+        """Whether only clients with a certificate of a trusted authority can use the Kafka listener."""
+        tls = self._tls.get(name)
+        return tls is not None and tls.settings.client_auth is ClientAuth.REQUIRED
+
+    async def bind(self, kafka: KafkaListener, http: HttpListener, http_address: Address) -> Address:
+        """Binds all sockets, which do not accept connections yet; `listeners` then has the bound ports. Returns the
+        bound address of HTTP. Raises CannotListen."""
+        option = "--listen" if self.listeners.is_plain else "listener"
+        bound = []
+        for each in self.listeners:
+            tls, reserve = self._tls.get(each.name), Reserve.KAFKA_CONNECTIONS
+            factory = (
+                partial(KafkaConnection, kafka, each.name)
+                if tls is None
+                else partial(TlsConnection, kafka, each.name, self._principals[each.name])
+            )
+            bound.append(each.bound(await self._bind(factory, each.bind, tls, each.name, option, reserve)))
+        self.listeners = Listeners(all=tuple(bound), inter_broker=self.listeners.inter_broker)
+        factory_http = partial(HttpConnection, http)
+        reserve = Reserve.HTTP_CONNECTIONS
+        port = await self._bind(factory_http, http_address, self._http_tls, HTTP, "--http", reserve)
+        bound_http = Address(host=http_address.host, port=port)
+        kafka.http, http.kafka = str(bound_http), str(self.listeners.all[0].bind)
+        return bound_http
+
+    async def _bind(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        address: Address,
+        tls: TlsContext | None,
+        name: str,
+        option: str,
+        reserve: Reserve,
+    ) -> int:
+        server: asyncio.Server | TlsServer
+        if tls is None:
+            server = await bind(factory, address, option)
+        else:
+            sockets = await bind_sockets(address, option)
+            server = TlsServer(sockets, factory, tls, name=name, refused=self._refused, reserve=reserve)
+        self._servers.append(server)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+    async def start_serving(self) -> None:
+        for server in self._servers:
+            await server.start_serving()
+
+    def close(self) -> None:
+        """Stops accepting connections."""
+        for server in self._servers:
+            server.close()
+
+    def reload_certificates(self) -> None:
+        """Reads files of keys and certificates again if they have changed; new connections then use the new ones."""
+        for tls in self._contexts():
+            tls.reload()
+
+    def _contexts(self) -> Iterator[TlsContext]:
+        yield from self._tls.values()
+        if self._http_tls is not None:
+            yield self._http_tls
+        if self.inter_broker.tls is not None:
+            yield self.inter_broker.tls
+
+
+def _server_context(settings: TlsSettings, name: str) -> TlsContext:
+    settings.check_server(name)
+    return TlsContext(settings, server_side=True)
+
+
+def _principal_of(settings: TlsSettings) -> PrincipalOf:
+    return no_certificate if settings.client_auth is ClientAuth.NONE else principal_mapper(settings.mapping_rules)
