@@ -31,13 +31,14 @@ _HEADER: Final = StructType([StructField("key", StringType()), StructField("valu
 _COLUMNS: Final = (
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),
-    StructField("topic", StringType(), nullable=False),
-    StructField("partition", IntegerType(), nullable=False),
-    StructField("offset", LongType(), nullable=False),
-    StructField("timestamp", TimestampType()),  # null if Spark cannot represent it
-    StructField("timestampType", IntegerType(), nullable=False),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
 )
-"""The columns of Spark's Kafka source. There, all may be null; Spark takes less time for those that may not."""
+_NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestampType"})
+"""Columns that a schema of the user's own may have as NOT NULL. By default all may be null, as in Spark's source."""
 _HEADERS: Final = StructField("headers", ArrayType(_HEADER))
 BAD_RECORD: Final = "badRecord"
 """Name of the column that says why a record is bad. Only with `onBadRecord=null`."""
@@ -73,7 +74,7 @@ def source_schema(options: ReadOptions, readers: Sequence[PartReader]) -> Struct
     """Returns the schema of Spark's Kafka source, with typed keys and values; with the columns `headers` and
     `badRecord` if the options ask for them."""
     typed = {reader.part.part: reader.type for reader in readers}
-    fields = [StructField(each.name, typed.get(each.name, each.dataType), each.nullable) for each in _COLUMNS]
+    fields = [StructField(each.name, typed.get(each.name, each.dataType)) for each in _COLUMNS]
     if options.include_headers:
         fields.append(_HEADERS)
     if options.bad_records.policy is OnBadRecord.NULL:
@@ -102,7 +103,7 @@ def read_columns(schema: StructType, options: ReadOptions, readers: Sequence[Par
                 f"the source has no column {field.name} of type {kind}; omit the schema, or use some of these "
                 f"columns: {_show(source_schema(options, readers))}"
             )
-        if known.field(field.name).nullable and not field.nullable:
+        if not field.nullable and field.name not in _NEVER_NULL:
             raise BadSchema(
                 f"the schema has the column {field.name} as NOT NULL, but messages may have none; omit that"
             )

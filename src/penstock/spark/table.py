@@ -69,7 +69,7 @@ def table_schema(properties: Mapping[str, str]) -> StructType:
     fields = [
         StructField(field.name, field.dataType, True, {"CURRENT_DEFAULT": default, "EXISTS_DEFAULT": default})
         if field.name == _OFFSET
-        else StructField(field.name, field.dataType)  # an INSERT leaves out columns that may be null
+        else field
         for field in schema.fields
     ]
     fields[0] = StructField(fields[0].name, fields[0].dataType, True, {METADATA: json.dumps(options)})
