@@ -43,6 +43,7 @@ def settings_of(arguments: list[str]) -> NodeSettings:
     assert arguments[0] == "serve"
     parameters = serve.make_context("serve", list(arguments[1:])).params
     pairs = dict(parameters.pop("pairs"))
+    assert not parameters.pop("listeners"), "the manifests have one listener"
     options = {name: value for name, value in parameters.items() if value is not None}
     for name in ("log_level", "config"):
         options.pop(name, None)
