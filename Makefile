@@ -66,9 +66,11 @@ spark: $(STAMP)
 compatibility: $(STAMP)
 	$(BIN)/pytest -m slow tests/unit/views tests/compatibility
 
-# What one hostile client costs the others, case by case, with the worst stall of the event loop.
+# What one hostile client costs the others, case by case, with the worst stall of the event loop; and that the time for
+# a schema grows no faster than its size.
 hostile: $(STAMP)
 	$(BIN)/pytest -s tests/hostile
+	$(BIN)/pytest -m slow tests/unit/schemas
 
 fuzz: $(STAMP)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet atheris==3.0.0

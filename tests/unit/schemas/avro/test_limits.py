@@ -50,6 +50,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", LARGE.values(), ids=LARGE)
 def test_the_time_for_a_schema_grows_with_its_length(make: Callable[[int], str]) -> None:
     def work(count: int) -> Callable[[], object]:

@@ -74,6 +74,7 @@ def load(schema: Any, draft: str) -> JsonSchema:
     return schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", [DRAFT_7, MODERN])
 @pytest.mark.parametrize("name", SHAPES)
 def test_time_grows_with_the_size_of_the_schema(name: str, draft: str) -> None:

@@ -192,6 +192,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_grows_with_the_size_of_a_schema(shape: str) -> None:
     known_files()
