@@ -200,7 +200,7 @@ def test_a_pipeline_that_fails_says_why_on_one_line(cli: Cli, orders: str) -> No
     out, err = process.communicate(timeout=SPARK_S)
     assert (process.returncode, out) == (1, b"")
     last = err.decode().splitlines()[-1]
-    assert last.startswith("Error: there is no column amont; there are ")
+    assert last.startswith("Error: there is no column amont; similar names are amount, ")
     assert b"Traceback" not in err
     log = Path(last.rpartition("; ")[2].removesuffix(" has the details"))
     assert log.is_file()
