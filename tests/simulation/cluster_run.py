@@ -65,6 +65,9 @@ class ClusterRun:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = count()
         self._cut: set[tuple[object, object]] = set()
+        self._taken: dict[FakeDisk, int] = {}
+        """The bytes that disks have too few of for a while. A broker starts with all of them: one that cannot write
+        when it starts keeps its partitions offline until the next start."""
         self._store_down_until_ms = 0
         self._polls: list[tuple[int, int, Reply]] = []
         self.pace_ms = self.rng.choice((300, 900, 2000))
@@ -486,6 +489,7 @@ class ClusterRun:
             self._move,
             self._stop,
             self._disturb_member,
+            self._fill_disk,
         ]
 
     def _up(self) -> list[SimBroker]:
@@ -522,6 +526,7 @@ class ClusterRun:
 
     def _revive(self, broker: SimBroker) -> None:
         if not broker.is_up:
+            self._free_disk(broker.disk)
             try:
                 broker.start()
             except Killed:
@@ -531,6 +536,20 @@ class ClusterRun:
         up = self._up()
         if up:
             self.rng.choice(up).disk.die_after(self.rng.randint(1, 12))
+
+    def _fill_disk(self) -> None:
+        """A broker has only a few free bytes for a while, maybe room for the first of several batches."""
+        up = self._up()
+        if up:
+            disk = self.rng.choice(up).disk
+            self.counts["full_disks"] += 1
+            taken = max(0, disk.free_bytes - self.rng.randint(0, 1500))
+            disk.free_bytes -= taken
+            self._taken[disk] = self._taken.get(disk, 0) + taken
+            self._at(self.clock.now_ms() + self.rng.choice((500, 3000, 8000)), lambda: self._free_disk(disk))
+
+    def _free_disk(self, disk: FakeDisk) -> None:
+        disk.free_bytes += self._taken.pop(disk, 0)
 
     def _pause(self) -> None:
         up = self._up()
@@ -610,6 +629,8 @@ class ClusterRun:
         heapq.heapify(self._events)
         self._heal()
         self._store_down_until_ms = 0
+        for disk in list(self._taken):
+            self._free_disk(disk)
         self.loss = self.repeat = 0.0
         for broker in self.brokers.values():
             broker.paused_until_ms = 0

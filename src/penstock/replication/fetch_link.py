@@ -273,10 +273,12 @@ class FetchLink:
             self._restart_inside_batch(key, partition, following, data, now_ms)
             return 0
         else:
-            following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
+            try:
+                following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
+            finally:
+                if data.records:  # also after an error: it may concern a later batch than the first one
+                    partition.flush_soon()
             self._backoffs.pop(key, None)
-            if data.records:
-                partition.flush_soon()
         partition.adopt_leader_high_watermark()
         return truncated
 

@@ -2,6 +2,7 @@
 
 from penstock.cluster.image import PartitionState
 from penstock.foundation.ids import TopicPartition
+from penstock.log.log import Log
 from penstock.replication.fetch_link import FetchLink
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
@@ -14,9 +15,9 @@ TOPIC_ID = b"\1" * 16
 RATE = 10_000
 
 
-def follower(number: int = 0, throttled: str = "*") -> Partition:
+def follower(number: int = 0, throttled: str = "*", log: Log | None = None) -> Partition:
     """A replica of this broker's that another one leads."""
-    log = open_at(follower_replication_throttled_replicas=throttled)
+    log = log or open_at(follower_replication_throttled_replicas=throttled)
     made = Partition(topic_id=TOPIC_ID, name=TopicPartition("orders", number), leader_epoch=-1, log=log)
     state = PartitionState(replicas=(LEADER, NODE), leader=LEADER, leader_epoch=3, isr=(LEADER,))
     made.become_follower(state, NODE)
