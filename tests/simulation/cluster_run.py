@@ -66,8 +66,8 @@ class ClusterRun:
         self._numbers = count()
         self._cut: set[tuple[object, object]] = set()
         self._taken: dict[FakeDisk, int] = {}
-        """The bytes that disks have too few of for a while. A broker starts with all of them: one that cannot write
-        when it starts keeps its partitions offline until the next start."""
+        """The bytes that disks have too few of for a while. A broker gets them back before it opens its logs: those that
+        it cannot open for lack of space stay offline until the next start."""
         self._store_down_until_ms = 0
         self._polls: list[tuple[int, int, Reply]] = []
         self.pace_ms = self.rng.choice((300, 900, 2000))
@@ -539,9 +539,9 @@ class ClusterRun:
 
     def _fill_disk(self) -> None:
         """A broker has only a few free bytes for a while, maybe room for the first of several batches."""
-        up = self._up()
-        if up:
-            disk = self.rng.choice(up).disk
+        registered = [broker for broker in self._up() if broker.epoch >= 0]
+        if registered:
+            disk = self.rng.choice(registered).disk
             self.counts["full_disks"] += 1
             taken = max(0, disk.free_bytes - self.rng.randint(0, 1500))
             disk.free_bytes -= taken
