@@ -31,7 +31,7 @@ class NodeSettings:
     """The Kafka listeners, if they are not the one that `listen` and `advertise` define."""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     listener_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """TLS settings of single listeners: `listener.name.NAME.ssl.…`."""
+    """TLS and SASL settings of single listeners: `listener.name.NAME.ssl.…`, `listener.name.NAME.….sasl.…`."""
 
     @property
     def named(self) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from penstock.security.certificate_principal import ANONYMOUS
+from penstock.security.login_sessions import LoginSession
 from penstock.wire.codec import ELEMENTS_INLINE_MAX
 from penstock.wire.codegen import TooManyElements
 from penstock.wire.encoders import UNBOUNDED
@@ -24,10 +26,12 @@ class Call:
         "is_answered",
         "is_disconnected",
         "listener",
+        "login",
         "on_disconnect",
         "parts",
         "peer",
         "piece",
+        "principal",
         "release",
         "started_s",
         "version",
@@ -45,9 +49,11 @@ class Call:
         on_answer: "Callable[[Call], None]",
         encode_later: "Callable[[Call, Any], None] | None" = None,
         listener: str = "",
+        principal: str = ANONYMOUS,
+        login: LoginSession | None = None,
     ) -> None:
         """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it.
-        `listener`: name of the listener that the request came in on."""
+        `listener`: name of the listener that the request came in on. `login`: None if the listener has no SASL."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -56,6 +62,8 @@ class Call:
         self.frame_bytes = frame_bytes
         self.peer = peer
         self.listener = listener
+        self.principal = principal
+        self.login = login
         self._on_answer = on_answer
         self._encode_later = encode_later
         self.parts: list[Buffer] | None = None

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from penstock.broker.settings import BROKER_SETTINGS, WITHOUT_EFFECT
 from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.sasl_settings import listener_setting
 from penstock.foundation.settings import LONG_MAX, Kind, Setting
-from penstock.foundation.tls_settings import listener_setting
 
 _HOUR_MS: Final = 3_600_000
 IN_OTHER_UNITS: Final[Mapping[str, tuple[str, int]]] = {
@@ -140,8 +140,6 @@ Penstock does not support."""
 _WELL_KNOWN_UNSUPPORTED: Final = (
     "authorizer.class.name",
     "log.cleaner.enable",
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
     "super.users",
 )
 """Common unsupported settings about security or durability. A setting whose unknown name resembles one of them stops
@@ -153,7 +151,7 @@ class Understood(NamedTuple):
     settings: dict[str, str]
     """The translated settings, by Penstock name."""
     listener_settings: dict[str, str]
-    """Settings of single listeners: `listener.name.NAME.ssl.…`."""
+    """Settings of single listeners: `listener.name.NAME.ssl.…` and `listener.name.NAME.….sasl.…`."""
     warnings: list[str]
 
 

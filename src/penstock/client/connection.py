@@ -6,6 +6,7 @@ out closes the connection.
 
 import asyncio
 import itertools
+import random
 import ssl
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
@@ -20,6 +21,7 @@ from penstock.client.errors import (
     check,
     os_reason,
 )
+from penstock.client.sasl import log_in
 from penstock.client.security import PLAINTEXT, SecuritySettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest, PenstockError
@@ -33,6 +35,8 @@ from penstock.wire.schema import message_of
 RECEIVE_BYTES: Final = 64 << 10
 RESPONSE_BYTES_MAX: Final = 256 << 20
 """Maximum size, in bytes, of a response; a larger length means that the server does not speak the Kafka protocol."""
+LOGIN_AGAIN: Final = (0.8, 0.9)
+"""The part of a session's lifetime after which a client authenticates again."""
 ADVICE: Final = "is `penstock serve` running? Set --bootstrap or PENSTOCK_BOOTSTRAP"
 
 
@@ -55,19 +59,23 @@ class _PendingRequest(NamedTuple):
 
 
 async def open_connection(address: Address, settings: ConnectionSettings) -> "Connection":
-    """Connects and negotiates API versions. Raises ConnectionFailed with the address, the reason and advice."""
+    """Connects, negotiates API versions and logs in. Raises ConnectionFailed with the address, the reason and advice,
+    or LoginRefused."""
     loop = asyncio.get_running_loop()
     connection, context = Connection(address, settings), settings.security.context
+    is_ready = False
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
             await loop.create_connection(lambda: connection, address.host, address.port, ssl=context)
             await connection.negotiate_versions()
+            await connection.log_in()
+        is_ready = True
     except TimeoutError:
         reason = f"no answer within {settings.connect_timeout_s:g} s"
     except ConnectionLost as error:
         reason = f"{error}; is that a Kafka listener?"
         if not context:
-            reason += " If it has TLS, set security.protocol=SSL"
+            reason += " If it has TLS, set security.protocol to SSL or SASL_SSL"
     except ssl.SSLError as error:
         raise ConnectionFailed(f"cannot reach {address}: {_tls_reason(error)}") from error
     except OSError as error:
@@ -75,7 +83,7 @@ async def open_connection(address: Address, settings: ConnectionSettings) -> "Co
     else:
         return connection
     finally:
-        if not connection.versions:
+        if not is_ready:
             connection.abort()
     raise ConnectionFailed(f"cannot reach {address}: {reason}; {ADVICE}")
 
@@ -112,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._filled = 0
         self._frame: memoryview | None = None  # a response that is not complete yet
+        self._next_login: asyncio.TimerHandle | None = None
+        self._login_task: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -135,6 +145,25 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {
             entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in response.api_keys
         }
+
+    async def log_in(self) -> None:
+        """Authenticates with SASL, if the settings have a user; again and again, if the broker demands that."""
+        login = self._settings.security.login
+        if login is None:
+            return
+        lifetime_ms = await log_in(login, self.request, self.address)
+        if lifetime_ms:
+            delay_s = lifetime_ms / 1000 * random.uniform(*LOGIN_AGAIN)
+            self._next_login = asyncio.get_running_loop().call_later(delay_s, self._start_login)
+
+    def _start_login(self) -> None:
+        self._login_task = asyncio.get_running_loop().create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        try:
+            await self.log_in()
+        except PenstockError as error:
+            self._fail(error)
 
     def version_of(self, request_class: type, version_max: int | None = None) -> int:
         """Returns the highest version that both sides support, up to `version_max`, or raises UnsupportedByBroker."""
@@ -206,6 +235,8 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._failure = failure
         self._transport = None
+        if self._next_login is not None:
+            self._next_login.cancel()
         pending, self._pending = self._pending, {}
         for entry in pending.values():
             if not entry.answer.done():

@@ -25,6 +25,12 @@ class RequestTimedOut(ConnectionLost):
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
+class LoginRefused(PenstockError):
+    """The broker refused the user, the password or the mechanism. Trying again does not help."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 class UnsupportedByBroker(PenstockError):
     """The broker does not support a required API, or supports no version of it that this client knows."""
 

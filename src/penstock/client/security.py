@@ -8,6 +8,8 @@ from ssl import SSLContext
 from typing import Final
 
 from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.jaas import parse_jaas
+from penstock.foundation.sasl_settings import JAAS, LOGIN_MODULES, SaslLogin, login_of
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
 from penstock.foundation.tls_settings import (
@@ -26,6 +28,10 @@ from penstock.foundation.tls_settings import (
 )
 
 PROTOCOL: Final = "security.protocol"
+MECHANISM: Final = "sasl.mechanism"
+_MECHANISMS: Final = "sasl.mechanisms"
+USERNAME: Final = "sasl.username"
+PASSWORD: Final = "sasl.password"
 _OF_LISTENERS: Final = (CLIENT_AUTH, MAPPING_RULES)
 
 
@@ -36,6 +42,8 @@ class SecuritySettings:
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     tls: TlsContext | None = None
     """None if connections are not encrypted."""
+    login: SaslLogin | None = None
+    """None if the client does not log in."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "SecuritySettings":
@@ -51,20 +59,38 @@ class SecuritySettings:
                 f"{PROTOCOL}={name} is not allowed; expected one of {', '.join(SecurityProtocol.__members__)}"
             )
         protocol = SecurityProtocol[name]
-        if protocol.is_sasl:
-            raise InvalidConfig(f"{PROTOCOL}={name} is not supported yet; use PLAINTEXT or SSL")
+        login = _login(properties, name) if protocol.is_sasl else None
         given = {name: text for name, text in properties.items() if name.startswith("ssl.")}
         for name in given:
             if name not in TLS_SETTINGS.by_name or name in _OF_LISTENERS:
                 raise InvalidConfig(f"{name} is not a setting of clients; remove it")
         if not protocol.is_tls:
-            return cls(protocol=protocol)
-        return cls(protocol=protocol, tls=TlsContext(TlsSettings.parse(given), server_side=False))
+            return cls(protocol=protocol, login=login)
+        return cls(protocol=protocol, tls=TlsContext(TlsSettings.parse(given), server_side=False), login=login)
 
     @property
     def context(self) -> SSLContext | None:
         """Returns the TLS context for a new connection; None for an unencrypted one."""
         return None if self.tls is None else self.tls.current
+
+
+def _login(properties: Mapping[str, str], protocol: str) -> SaslLogin:
+    """Returns the user of a client: from its JAAS configuration, or from the names that librdkafka uses."""
+    mechanism = (properties.get(MECHANISM) or properties.get(_MECHANISMS, "")).strip().upper()
+    if mechanism not in LOGIN_MODULES:
+        raise InvalidConfig(
+            f"{PROTOCOL}={protocol} needs {MECHANISM}, one of {', '.join(LOGIN_MODULES)}; it is "
+            f"{mechanism or 'not set'}"
+        )
+    text = properties.get(JAAS, "").strip()
+    if text:
+        return login_of(JAAS, mechanism, parse_jaas(JAAS, text))
+    username, password = properties.get(USERNAME, ""), properties.get(PASSWORD, "")
+    if not (username and password):
+        raise InvalidConfig(
+            f"{PROTOCOL}={protocol} needs a user; set {USERNAME} and {PASSWORD}, or {JAAS} as for Java clients"
+        )
+    return SaslLogin(mechanism=mechanism, username=username, password=password)
 
 
 PLAINTEXT: Final = SecuritySettings()
@@ -145,6 +171,10 @@ _LIBRDKAFKA: Final[Mapping[str, tuple[str, ...]]] = {
     KEY_PASSWORD: (KEY_PASSWORD,),
     REVOKED: ("ssl.crl.location",),
     HOST_CHECK: (HOST_CHECK,),
+    MECHANISM: (MECHANISM,),
+    _MECHANISMS: (MECHANISM,),
+    USERNAME: (USERNAME,),
+    PASSWORD: (PASSWORD,),
 }
 """librdkafka's names of Kafka's client properties. The file of a key store has both the key and its certificates."""
 
@@ -158,4 +188,7 @@ def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
     found = {ours: text for name, text in properties.items() for ours in _LIBRDKAFKA.get(name, ())}
     if HOST_CHECK in found and not found[HOST_CHECK]:
         found[HOST_CHECK] = "none"
+    if properties.get(JAAS, "").strip():
+        options = parse_jaas(JAAS, properties[JAAS]).options
+        found |= {USERNAME: options.get("username", ""), PASSWORD: options.get("password", "")}
     return found

@@ -17,6 +17,7 @@ from penstock.cluster.partition_state import NO_LEADER as NO_LEADER
 from penstock.cluster.partition_state import PartitionEntry as PartitionEntry
 from penstock.cluster.partition_state import PartitionState as PartitionState
 from penstock.cluster.queues import MoveTask, Queue
+from penstock.cluster.users import User
 from penstock.cluster.views import View
 from penstock.coordination.store import ABSENT, Change
 from penstock.foundation.ids import TopicIdPartition
@@ -61,6 +62,10 @@ class ClusterImage:
     """Message move tasks by name of their source queue, the newest task first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
     """Views (filtered virtual topics) by id, maybe also views of deleted topics, which count as deleted."""
+    users: Mapping[str, User] = field(default_factory=lambda: EMPTY)
+    """Users with their credentials, by name."""
+    login_secret: str = field(default="", repr=False)
+    """The secret of made-up salts (keys.LOGIN_SECRET); empty until a broker with a SASL listener has created it."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Store versions of all keys that do not belong to a topic."""
     topic_delta: TopicDelta | None = field(default=None, repr=False, compare=False)

@@ -16,6 +16,7 @@ from penstock.cluster.image_parts import (
 )
 from penstock.cluster.partition_state import PartitionState
 from penstock.cluster.queues import MoveTask, Queue
+from penstock.cluster.users import User
 from penstock.cluster.views import View
 from penstock.coordination.store import Versioned
 
@@ -93,6 +94,11 @@ class ImageDraft:
                 self._put("client_metrics", keys.plain_name_of(rest), value)
             case keys.QUEUES:
                 self._put("queues", rest, value and Queue.read(rest, value))
+            case keys.USERS:
+                name = keys.plain_name_of(rest)
+                self._put("users", name, value and User.read(name, value))
+            case keys.LOGIN_SECRET:
+                self._changed["login_secret"] = value or ""
             case keys.VIEWS:
                 view_id = keys.topic_id_of(rest)
                 self._put("views", view_id, value and View.read(view_id, value))

@@ -40,6 +40,9 @@ QUEUE_MOVES: Final = "queue-moves"
 QUEUE_COOLDOWNS: Final = "queue-cooldowns"
 """Key with the queues deleted or purged within the last minute: see queue_cooldowns.py."""
 VIEWS: Final = "views"
+USERS: Final = "users"
+LOGIN_SECRET: Final = "login-secret"
+"""Key of the secret from which all brokers derive the same made-up salts for users that do not exist."""
 
 
 def topic(topic_id: bytes) -> str:
@@ -110,8 +113,13 @@ def client_metrics(name: str) -> str:
     return f"{CLIENT_METRICS}/{quote(name, safe='')}"
 
 
+def user(name: str) -> str:
+    """Returns the key of a user, with the name percent-encoded. Its value has the user's credentials."""
+    return f"{USERS}/{quote(name, safe='')}"
+
+
 def plain_name_of(text: str) -> str:
-    """Decodes the last part of a key made by `group_config` or `client_metrics`."""
+    """Decodes the last part of a key made by `group_config`, `client_metrics` or `user`."""
     return unquote(text)
 
 

@@ -134,16 +134,6 @@ def parse_listeners(settings: Mapping[str, str]) -> Listeners:
     return Listeners(all=found, inter_broker=_inter_broker(settings, advertised))
 
 
-def check_supported(listeners: Listeners) -> None:
-    """Raises InvalidConfig for a listener that this version of Penstock cannot serve."""
-    for each in listeners:
-        if each.protocol.is_sasl:
-            instead = "SSL" if each.protocol.is_tls else "PLAINTEXT"
-            raise InvalidConfig(
-                f"listener {each.name} has the protocol {each.protocol}, but SASL is not supported yet; use {instead}"
-            )
-
-
 def _protocol_map(text: str) -> dict[str, SecurityProtocol]:
     """Parses `listener.security.protocol.map`. Without one, a listener is named like its protocol."""
     if not text.strip():

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from penstock.foundation.sasl_settings import SASL_SETTINGS
 from penstock.foundation.settings import Kind, Setting, number, switch
 from penstock.foundation.tls_settings import TLS_SETTINGS
 
@@ -76,7 +77,7 @@ STARTUP_SETTINGS: Final = (
         name=PROTOCOL_MAP,
         kind=Kind.LIST,
         default="PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        doc="The security protocol of each listener: NAME:PROTOCOL. SASL is not supported yet.",
+        doc="The security protocol of each listener: NAME:PROTOCOL.",
     ),
     Setting(
         name=INTER_BROKER_NAME,
@@ -99,5 +100,6 @@ STARTUP_SETTINGS: Final = (
     ),
     Setting(name=LOG_DIRS, kind=Kind.LIST, default="", doc="The data folder (--data-dir)."),
     *TLS_SETTINGS,
+    *SASL_SETTINGS,
 )
 """Broker settings that are read only once, when the process starts."""

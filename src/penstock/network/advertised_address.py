@@ -35,12 +35,12 @@ def identity_settings(
     }
 
 
-def advertised_listeners(listeners: Listeners, demands_certificates: Callable[[str], bool]) -> Listeners:
+def advertised_listeners(listeners: Listeners, authenticates: Callable[[str], bool]) -> Listeners:
     """Returns the listeners with addresses that clients can connect to: a host like 0.0.0.0 is replaced by a guess.
-    Warns about listeners that let everyone in. `demands_certificates`: whether a listener, by name, is not such."""
+    Warns about listeners that let everyone in. `authenticates`: whether a listener, by name, is not such."""
     advertised = tuple(_advertised(each, listeners.is_plain) for each in listeners)
     for each in listeners:
-        if not each.bind.is_local and not demands_certificates(each.name):
+        if not each.bind.is_local and not authenticates(each.name):
             logger.warning(
                 "kafka_open_to_all listen=%s reason=%r",
                 each.bind,

@@ -15,3 +15,5 @@ BLOCKED: Final = 255
 HAS_CALLS: Final = 256
 HAS_PARTIAL: Final = 512
 HAS_LARGE: Final = 1024
+EXPIRED: Final = 2048
+"""The session of a client that logged in has expired: it must authenticate again before anything else (KIP-368)."""

@@ -20,6 +20,7 @@ from penstock.network.listen_socket import is_scarce_for
 from penstock.network.request_dispatcher import RequestDispatcher
 from penstock.network.wrong_port import TLS_HINT, answer_http, is_tls
 from penstock.security.certificate_principal import NO_RULE, PrincipalOf, no_certificate
+from penstock.security.login_sessions import LoginSession
 from penstock.wire.frames import HEADER_BYTES_MIN, LENGTH
 from penstock.wire.schema import Buffer
 
@@ -40,11 +41,22 @@ WRITE_BYTES_HIGH: Final = 1 << 20
 class KafkaConnection(RequestDispatcher):
     """One client connection of a Kafka listener."""
 
-    __slots__ = ("_deferred", "_large", "_last_read_s", "_partial", "_principal_of", "_reads_before", "reads")
+    __slots__ = (
+        "_deferred", "_expiry", "_large", "_last_read_s", "_partial", "_principal_of", "_reads_before", "reads"
+    )  # fmt: skip
 
-    def __init__(self, listener: KafkaListener, name: str, principal_of: PrincipalOf = no_certificate) -> None:
+    def __init__(
+        self,
+        listener: KafkaListener,
+        name: str,
+        principal_of: PrincipalOf = no_certificate,
+        login: LoginSession | None = None,
+    ) -> None:
+        """`login`: of a client that has authenticated with SASL."""
         super().__init__(listener, name)
         self._principal_of = principal_of
+        self.login = login
+        self._expiry: asyncio.TimerHandle | None = None
         self.reads = self._reads_before = -1  # number of reads, less one
         self._last_read_s = perf_counter()
         self._large: LargeRequest | None = None
@@ -63,7 +75,8 @@ class KafkaConnection(RequestDispatcher):
             listener.probe.refused("too_many")
             transport.abort()
             return
-        principal = self._principal_of(transport.get_extra_info("peercert"))
+        login = self.login
+        principal = login.principal if login else self._principal_of(transport.get_extra_info("peercert"))
         if principal is None:
             logger.info("connection_closed peer=%s kind=no_principal detail=%r", self.peer, NO_RULE)
             listener.probe.refused("no_principal")
@@ -74,6 +87,22 @@ class KafkaConnection(RequestDispatcher):
         listener.connections.add(self)
         listener.probe.connected()
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        if login is not None:
+            login.on_login = self._start_session
+            self._start_session()
+
+    def _start_session(self) -> None:
+        """The client has logged in: its session ends after the lifetime, unless it logs in again before."""
+        assert self.login is not None
+        self._state &= ~flags.EXPIRED
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if self.login.expires_s is not None and self._transport is not None:
+            self._expiry = asyncio.get_running_loop().call_at(self.login.expires_s, self._expire)
+
+    def _expire(self) -> None:
+        self._state |= flags.EXPIRED
 
     def connection_lost(self, error: Exception | None) -> None:
         if self not in self._listener.connections:
@@ -82,6 +111,8 @@ class KafkaConnection(RequestDispatcher):
         self._listener.remove(self)
         self._transport = None
         self._state |= flags.CLOSED
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._large is not None:
             self._listener.release(self._large)
             self._large.reservation.close()

@@ -21,6 +21,8 @@ from penstock.wire.codegen import TooManyElements
 from penstock.wire.frames import RequestHeader, read_request_header, skip_tags
 from penstock.wire.keys import ApiKey
 
+LOGIN_APIS: Final = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
+"""The APIs of clients that have not authenticated yet, or not again in time."""
 _KIND: Final = struct.Struct(">ii")  # API key and version, correlation id
 
 
@@ -44,7 +46,7 @@ class RequestDispatcher(ResponseSender):
 
     def _handle(self, data: memoryview, at: int, stop: int) -> None:
         """Handles the request `data[at:stop]`, on the fast path if possible."""
-        if not self.calls:  # else its response would overtake theirs
+        if not self.calls and not self._state & flags.EXPIRED:  # else its response would overtake theirs
             kind, correlation_id = _KIND.unpack_from(data, at)
             path = self.fast_paths.get(kind)
             if path is not None and (answered := path.handle(data, at, stop, correlation_id, self._out)):
@@ -62,6 +64,9 @@ class RequestDispatcher(ResponseSender):
         try:
             header = read_request_header(frame)
             api_key, version, *_, at = header
+            if self._state & flags.EXPIRED and api_key not in LOGIN_APIS:
+                self.close("session_expired", f"API {api_key} in place of the login that was due")
+                return
             route = self._listener.route(api_key, version)
             if route is None:
                 self._refuse(header)

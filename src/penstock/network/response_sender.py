@@ -12,6 +12,7 @@ from penstock.broker.fastpath.produce_and_fetch import JOIN_BYTES_MAX
 from penstock.network import connection_flags as flags
 from penstock.network.kafka_listener import KafkaListener
 from penstock.security.certificate_principal import ANONYMOUS
+from penstock.security.login_sessions import LoginSession
 from penstock.wire.frames import RequestHeader, response_frame_steps
 from penstock.wire.schema import Buffer
 
@@ -35,6 +36,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         "_transport",
         "calls",
         "listener_name",
+        "login",
         "peer",
         "principal",
     )
@@ -44,6 +46,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         self._listener = listener
         self.listener_name = name
         self.principal = ANONYMOUS
+        self.login: LoginSession | None = None
         self._transport: asyncio.Transport | None = None
         self._state = flags.CLOSED
         self.peer = ""
@@ -106,6 +109,8 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._on_answer,
             self._encode_later,
             self.listener_name,
+            self.principal,
+            self.login,
         )
         self.calls.append(call)
         self._state |= flags.HAS_CALLS if len(self.calls) < CALLS_MAX else flags.HAS_CALLS | flags.HAS_MANY_CALLS

@@ -10,6 +10,7 @@ from penstock.cluster.listeners import Listeners
 from penstock.cluster.settings import HTTP_PROTOCOL
 from penstock.foundation.address import Address
 from penstock.foundation.descriptors import Reserve
+from penstock.foundation.sasl_settings import SaslSettings, inter_broker_login
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
 from penstock.foundation.tls_settings import ClientAuth, TlsSettings
@@ -18,9 +19,12 @@ from penstock.network.http_listener import HttpListener
 from penstock.network.kafka_connection import KafkaConnection
 from penstock.network.kafka_listener import KafkaListener
 from penstock.network.listen_socket import bind, bind_sockets
+from penstock.network.login_connection import LoginConnection, Logins
 from penstock.network.tls_connection import TlsConnection
 from penstock.network.tls_server import TlsServer
+from penstock.security.accounts import Accounts
 from penstock.security.certificate_principal import PrincipalOf, no_certificate, principal_mapper
+from penstock.security.login_sessions import FailedLogins, LoginServer
 
 HTTP: Final = "HTTP"
 """The name by which `listener.name.http.…` sets the TLS settings of the HTTP port."""
@@ -29,11 +33,26 @@ HTTP: Final = "HTTP"
 class Servers:
     """Binds all listen sockets of a broker, and exchanges certificates when their files change."""
 
-    def __init__(self, listeners: Listeners, values: Mapping[str, str], *, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        listeners: Listeners,
+        values: Mapping[str, str],
+        *,
+        accounts: Accounts,
+        refused: Callable[[str], None],
+    ) -> None:
         """`values`: broker settings by name. Reads the certificates; raises InvalidConfig if they cannot be used.
         `refused` is called with the reason for each connection that is closed before it is established."""
         self.listeners = listeners
         self._refused = refused
+        failed = FailedLogins(refused)
+        self._login_servers = {
+            each.name: LoginServer(
+                listener=each.name, settings=SaslSettings.parse(values, each.name), accounts=accounts, failed=failed
+            )
+            for each in listeners
+            if each.protocol.is_sasl
+        }
         self._tls = {
             each.name: _server_context(TlsSettings.parse(values, each.name), each.name)
             for each in listeners
@@ -46,17 +65,27 @@ class Servers:
         own = listeners[listeners.inter_broker]
         of_peers = TlsSettings.parse(values, own.name) if own.protocol.is_tls else None
         self.inter_broker: Final = SecuritySettings(
-            protocol=own.protocol, tls=None if of_peers is None else TlsContext(of_peers, server_side=False)
+            protocol=own.protocol,
+            tls=None if of_peers is None else TlsContext(of_peers, server_side=False),
+            login=inter_broker_login(values, own.name) if own.protocol.is_sasl else None,
         )
         """How this broker connects to other brokers."""
         self._servers: list[asyncio.Server | TlsServer] = []
+        self._logins: Logins | None = None
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether a Kafka listener has SASL."""
+        return bool(self._login_servers)
 
     @property
     def http_has_tls(self) -> bool:
         return self._http_tls is not None
 
-    def demands_certificates(self, name: str) -> bool:
-        """Whether only clients with a certificate of a trusted authority can use the Kafka listener."""
+    def authenticates(self, name: str) -> bool:
+        """Whether only users, or clients with a certificate of a trusted authority, can use the Kafka listener."""
+        if name in self._login_servers:
+            return True
         tls = self._tls.get(name)
         return tls is not None and tls.settings.client_auth is ClientAuth.REQUIRED
 
@@ -65,13 +94,10 @@ class Servers:
         bound address of HTTP. Raises CannotListen."""
         option = "--listen" if self.listeners.is_plain else "listener"
         bound = []
+        self._logins = Logins(kafka)
         for each in self.listeners:
             tls, reserve = self._tls.get(each.name), Reserve.KAFKA_CONNECTIONS
-            factory = (
-                partial(KafkaConnection, kafka, each.name)
-                if tls is None
-                else partial(TlsConnection, kafka, each.name, self._principals[each.name])
-            )
+            factory = self._factory(each.name, kafka, self._logins)
             bound.append(each.bound(await self._bind(factory, each.bind, tls, each.name, option, reserve)))
         self.listeners = Listeners(all=tuple(bound), inter_broker=self.listeners.inter_broker)
         factory_http = partial(HttpConnection, http)
@@ -80,6 +106,16 @@ class Servers:
         bound_http = Address(host=http_address.host, port=port)
         kafka.http, http.kafka = str(bound_http), str(self.listeners.all[0].bind)
         return bound_http
+
+    def _factory(self, name: str, kafka: KafkaListener, logins: Logins) -> Callable[[], asyncio.BaseProtocol]:
+        """Returns the function that creates the protocol of a new connection of a Kafka listener."""
+        connect: Callable[..., KafkaConnection] = partial(KafkaConnection, kafka, name)
+        if name in self._tls:
+            connect = partial(TlsConnection, kafka, name, self._principals[name])
+        server = self._login_servers.get(name)
+        if server is None:
+            return connect
+        return partial(LoginConnection, logins, server, lambda login: connect(login=login))
 
     async def _bind(
         self,
@@ -108,6 +144,8 @@ class Servers:
         """Stops accepting connections."""
         for server in self._servers:
             server.close()
+        if self._logins is not None:
+            self._logins.close()
 
     def reload_certificates(self) -> None:
         """Reads files of keys and certificates again if they have changed; new connections then use the new ones."""

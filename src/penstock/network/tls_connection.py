@@ -8,6 +8,7 @@ from penstock.network import connection_flags as flags
 from penstock.network.kafka_connection import KafkaConnection
 from penstock.network.kafka_listener import KafkaListener
 from penstock.security.certificate_principal import PrincipalOf
+from penstock.security.login_sessions import LoginSession
 from penstock.wire.schema import Buffer
 
 SLICE_BYTES: Final = 1 << 20
@@ -19,8 +20,10 @@ class TlsConnection(KafkaConnection):
 
     __slots__ = ("_ends", "_is_full", "_unsent")
 
-    def __init__(self, listener: KafkaListener, name: str, principal_of: PrincipalOf) -> None:
-        super().__init__(listener, name, principal_of)
+    def __init__(
+        self, listener: KafkaListener, name: str, principal_of: PrincipalOf, login: LoginSession | None = None
+    ) -> None:
+        super().__init__(listener, name, principal_of, login)
         self._unsent: deque[memoryview] = deque()
         self._is_full = False
         """Whether the write buffer of the transport is full."""

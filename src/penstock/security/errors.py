@@ -36,6 +36,16 @@ class AccessDenied(Refused):
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+class LoginFailed(PenstockError):
+    """A SASL login that failed. The client gets the message; `reason` is for the log of the broker."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class InvalidCredentials(PenstockError):
     """The credentials file is invalid or cannot be read."""
 

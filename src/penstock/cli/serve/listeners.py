@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.cluster.listeners import Listeners, check_supported, parse_listeners
+from penstock.cluster.listeners import Listeners, parse_listeners
 from penstock.cluster.settings import ADVERTISED_LISTENERS, LISTENERS
 from penstock.foundation.address import Address
 from penstock.network.servers import HTTP
@@ -57,7 +57,6 @@ def read_listeners(listen: Address | None, advertise: Address | None, settings: 
     if advertise is not None:
         given[ADVERTISED_LISTENERS] = f"{_PLAIN}://{advertise}"
     found = parse_listeners(given)
-    check_supported(found)
     if not found.is_plain:
         return {"listeners": found}
     values: dict[str, Any] = {"listen": found.all[0].bind}

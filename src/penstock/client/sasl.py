@@ -1,0 +1,91 @@
+"""SASL logins of clients: PLAIN and SCRAM over SaslHandshake and SaslAuthenticate requests."""
+
+import asyncio
+import hmac
+import secrets
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from penstock.client.errors import ConnectionFailed, LoginRefused
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.sasl_settings import SaslLogin
+from penstock.foundation.scram import (
+    ScramMechanism,
+    ScramMessageInvalid,
+    ServerFirst,
+    client_proof,
+    escaped,
+    mechanism_of,
+    server_signature_of,
+)
+from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+ITERATIONS_MAX: Final = 1_000_000
+"""Maximum number of iterations that a client computes: more may be an attack of a server."""
+_NONCE_BYTES: Final = 18
+_HEADER: Final = "n,,"
+
+Request = Callable[[SaslHandshakeRequest | SaslAuthenticateRequest], Awaitable[object]]
+"""A function that sends a request to the broker and returns the response."""
+
+
+async def log_in(login: SaslLogin, request: Request, address: object) -> int:
+    """Authenticates on a new connection, or again on an open one. Raises LoginRefused or ConnectionFailed.
+
+    Returns the milliseconds after which the client must authenticate again; 0 for never.
+    """
+    handshake = await request(SaslHandshakeRequest(mechanism=login.mechanism))
+    assert isinstance(handshake, SaslHandshakeResponse)
+    if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        raise LoginRefused(
+            f"{address} does not allow {login.mechanism}; set sasl.mechanism to one of "
+            f"{', '.join(handshake.mechanisms)}"
+        )
+    if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise ConnectionFailed(f"{address} is a listener without SASL; set security.protocol to PLAINTEXT or SSL")
+    if handshake.error_code:
+        raise LoginRefused(f"{address} refused the login: {ErrorCode(handshake.error_code).name}")
+
+    async def send(token: bytes) -> SaslAuthenticateResponse:
+        answer = await request(SaslAuthenticateRequest(auth_bytes=token))
+        assert isinstance(answer, SaslAuthenticateResponse)
+        if answer.error_code:
+            raise LoginRefused(
+                f"{address} refused the login of user {login.username!r}: {answer.error_message}; check "
+                "sasl.jaas.config"
+            )
+        return answer
+
+    scram = mechanism_of(login.mechanism)
+    if scram is None:
+        answer = await send(f"\0{login.username}\0{login.password}".encode())
+    else:
+        answer = await _scram(scram, login, send, address)
+    return answer.session_lifetime_ms
+
+
+async def _scram(
+    mechanism: ScramMechanism,
+    login: SaslLogin,
+    send: Callable[[bytes], Awaitable[SaslAuthenticateResponse]],
+    address: object,
+) -> SaslAuthenticateResponse:
+    nonce = b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
+    bare = f"n={escaped(login.username)},r={nonce}"
+    try:
+        first = ServerFirst.parse((await send(f"{_HEADER}{bare}".encode())).auth_bytes)
+        if not first.nonce.startswith(nonce) or first.nonce == nonce or not 0 < first.iterations <= ITERATIONS_MAX:
+            raise ScramMessageInvalid("its nonce or its iterations are wrong")
+        salted = await asyncio.to_thread(mechanism.salted_password, login.password, first.salt, first.iterations)
+        unproved = f"c={b64encode(_HEADER.encode()).decode()},r={first.nonce}"
+        auth_message = f"{bare},{first.text},{unproved}".encode()
+        proof = b64encode(client_proof(mechanism, salted, auth_message)).decode()
+        answer = await send(f"{unproved},p={proof}".encode())
+        expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), auth_message)
+        if not hmac.compare_digest(server_signature_of(answer.auth_bytes), expected):
+            raise ScramMessageInvalid("it does not know the password of the user")
+    except ScramMessageInvalid as error:
+        raise LoginRefused(f"{address} cannot be trusted: {error}") from error
+    return answer

@@ -1,0 +1,176 @@
+"""SASL settings by Kafka's names: parsed and validated for a listener. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.foundation import tls_settings
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.jaas import LoginModule, parse_jaas
+from penstock.foundation.settings import Kind, Setting, Table, number
+from penstock.foundation.tls_settings import listener_prefix
+
+PLAIN: Final = "PLAIN"
+SCRAM_SHA_256: Final = "SCRAM-SHA-256"
+SCRAM_SHA_512: Final = "SCRAM-SHA-512"
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+LOGIN_MODULES: Final = {
+    PLAIN: "PlainLoginModule",
+    SCRAM_SHA_256: "ScramLoginModule",
+    SCRAM_SHA_512: "ScramLoginModule",
+}
+ENABLED: Final = "sasl.enabled.mechanisms"
+INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
+JAAS: Final = "sasl.jaas.config"
+REAUTH_MS: Final = "connections.max.reauth.ms"
+FAILED_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
+RECEIVE_BYTES: Final = "sasl.server.max.receive.size"
+
+SASL_SETTINGS: Final = Table(
+    [
+        Setting(
+            name=ENABLED,
+            kind=Kind.LIST,
+            default=f"{SCRAM_SHA_256},{SCRAM_SHA_512}",
+            minimum=1,
+            choices=MECHANISMS,
+            doc="The SASL mechanisms that clients may use on listeners with SASL.",
+        ),
+        Setting(
+            name=INTER_BROKER,
+            kind=Kind.STRING,
+            default=SCRAM_SHA_512,
+            choices=MECHANISMS,
+            doc="The SASL mechanism with which brokers log in to each other, if the inter-broker listener has SASL.",
+        ),
+        Setting(
+            name=JAAS,
+            kind=Kind.PASSWORD,
+            default="",
+            doc="Users of a listener and mechanism, with the prefix `listener.name.NAME.MECHANISM.`: the user as "
+            "whom this broker logs in to others and, for PLAIN, users in addition to those in the store.",
+        ),
+        number(
+            REAUTH_MS,
+            0,
+            0,
+            "After this time, clients must authenticate again on their connections (KIP-368). 0: never.",
+            Kind.LONG,
+        ),
+        number(FAILED_DELAY_MS, 100, 0, "How long the answer to a failed login is delayed."),
+        number(RECEIVE_BYTES, 512 << 10, 1024, "The largest request before a client has authenticated."),
+    ]
+)
+"""SASL settings of brokers. The prefix `listener.name.NAME.` makes one a setting of that listener."""
+_OF_MECHANISM: Final = (JAAS, REAUTH_MS)
+_OF_LISTENER: Final = (ENABLED, REAUTH_MS, RECEIVE_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """Parsed SASL settings of one listener. Passwords are left out of its text form."""
+
+    enabled: tuple[str, ...]
+    users: Mapping[str, str] = field(repr=False)
+    """Passwords of the users that the JAAS configuration of PLAIN defines, by name."""
+    reauth_ms: Mapping[str, int]
+    """Lifetime of a session by mechanism, in milliseconds; 0 for no limit."""
+    failed_delay_s: float
+    receive_bytes_max: int
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], listener: str) -> "SaslSettings":
+        """Parses the settings of the listener with this name. Raises InvalidConfig.
+
+        >>> SaslSettings.parse({"listener.name.b.sasl.enabled.mechanisms": "PLAIN"}, "B").enabled
+        ('PLAIN',)
+        """
+        prefix = listener_prefix(listener)
+        enabled = _value(given, ENABLED, prefix)
+        plain = _login_module(given, prefix, PLAIN) if PLAIN in enabled else None
+        return cls(
+            enabled=tuple(dict.fromkeys(enabled)),
+            users={} if plain is None else plain.users,
+            reauth_ms={each: _value(given, REAUTH_MS, f"{prefix}{each.lower()}.", prefix) for each in enabled},
+            failed_delay_s=_value(given, FAILED_DELAY_MS) / 1000,
+            receive_bytes_max=_value(given, RECEIVE_BYTES, prefix),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslLogin:
+    """As whom a client logs in, and how."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+
+def inter_broker_login(given: Mapping[str, str], listener: str) -> SaslLogin:
+    """Returns as whom this broker logs in to others on the inter-broker listener. Raises InvalidConfig."""
+    mechanism = _value(given, INTER_BROKER)
+    prefix = listener_prefix(listener)
+    enabled = _value(given, ENABLED, prefix)
+    if mechanism not in enabled:
+        raise InvalidConfig(
+            f"{INTER_BROKER}={mechanism} is not enabled on listener {listener}, which has {', '.join(enabled)}; add "
+            f"it to {ENABLED}, or set {INTER_BROKER} to one of these"
+        )
+    name = f"{prefix}{mechanism.lower()}.{JAAS}"
+    module = _login_module(given, prefix, mechanism)
+    if module is None:
+        package = "plain" if mechanism == PLAIN else "scram"
+        raise InvalidConfig(
+            f"brokers log in to each other on listener {listener}, but this one has no user for it; set {name} to "
+            f'\'org.apache.kafka.common.security.{package}.{LOGIN_MODULES[mechanism]} required username="NAME" '
+            'password="PASSWORD";\', and create the user with `penstock user create`'
+        )
+    return login_of(name, mechanism, module)
+
+
+def login_of(setting: str, mechanism: str, module: LoginModule) -> SaslLogin:
+    """Returns the user of a login module. Raises InvalidConfig if the module has none, or is of another mechanism."""
+    if module.simple_name != LOGIN_MODULES[mechanism]:
+        raise InvalidConfig(
+            f"{setting} has the login module {module.simple_name}; {mechanism} needs {LOGIN_MODULES[mechanism]}"
+        )
+    for option in ("username", "password"):
+        if not module.options.get(option):
+            raise InvalidConfig(f'{setting} has no {option}; add {option}="…" to it')
+    return SaslLogin(mechanism=mechanism, username=module.options["username"], password=module.options["password"])
+
+
+def listener_setting(name: str) -> Setting | None:
+    """Returns the setting that `listener.name.NAME.SETTING` overrides; None if `name` is not of that form.
+
+    >>> listener_setting("listener.name.external.scram-sha-256.sasl.jaas.config").name
+    'sasl.jaas.config'
+    """
+    found = tls_settings.listener_setting(name)
+    if found is not None or not name.startswith("listener.name."):
+        return found
+    for own in _OF_MECHANISM:
+        rest, dot, mechanism = name.removesuffix(f".{own}").rpartition(".")
+        if name.endswith(f".{own}") and dot and mechanism.upper() in MECHANISMS and rest != "listener.name":
+            return SASL_SETTINGS.by_name[own]
+    return next((SASL_SETTINGS.by_name[own] for own in _OF_LISTENER if name.endswith(f".{own}")), None)
+
+
+def _login_module(given: Mapping[str, str], prefix: str, mechanism: str) -> LoginModule | None:
+    name = f"{prefix}{mechanism.lower()}.{JAAS}"
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    module = parse_jaas(name, text)
+    if module.simple_name != LOGIN_MODULES[mechanism]:
+        raise InvalidConfig(
+            f"{name} has the login module {module.simple_name}; {mechanism} needs {LOGIN_MODULES[mechanism]}"
+        )
+    return module
+
+
+def _value(given: Mapping[str, str], name: str, *prefixes: str) -> Any:
+    """Returns the parsed value of a setting, with the first of the prefixes under which it is given."""
+    own = next((f"{prefix}{name}" for prefix in prefixes if f"{prefix}{name}" in given), name)
+    setting = SASL_SETTINGS.by_name[name]
+    return setting.parse(given.get(own, setting.default))
