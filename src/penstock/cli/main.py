@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "delayed": "penstock.cli.delayed:delayed",
     "metrics": "penstock.cli.metrics:metrics",
     "cluster": "penstock.cli.cluster.commands:cluster",
+    "user": "penstock.cli.user:user",
     "security": "penstock.cli.security.commands:security",
     "log": "penstock.cli.log.commands:log",
     "pipeline": "penstock.cli.pipeline.commands:pipeline",

@@ -41,6 +41,8 @@ QUEUE_COOLDOWNS: Final = "queue-cooldowns"
 """Key with the queues deleted or purged within the last minute: see queue_cooldowns.py."""
 VIEWS: Final = "views"
 USERS: Final = "users"
+USER_CHANGES: Final = "user-changes"
+"""Key of the counter that every change of users increments: the key of a user can be deleted and created again."""
 LOGIN_SECRET: Final = "login-secret"
 """Key of the secret from which all brokers derive the same made-up salts for users that do not exist."""
 

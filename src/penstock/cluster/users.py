@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.cluster import keys
-from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.errors import UnacceptableCredential
 from penstock.foundation.scram import ScramCredential, ScramMechanism
 
 NAME_CHARS_MAX: Final = 255
@@ -55,8 +55,8 @@ class User:
 
 
 def check_user_name(name: str) -> None:
-    """Raises InvalidRequest if a user cannot have this name."""
+    """Raises UnacceptableCredential if a user cannot have this name."""
     if not name:
-        raise InvalidRequest("Username must not be empty")
+        raise UnacceptableCredential("Username must not be empty")
     if len(name) > NAME_CHARS_MAX or not name.isprintable():
-        raise InvalidRequest(f"a user name has at most {NAME_CHARS_MAX} characters, all of them printable")
+        raise UnacceptableCredential(f"a user name has at most {NAME_CHARS_MAX} characters, all of them printable")

@@ -40,6 +40,26 @@ class InvalidRequest(PenstockError):
     code = ErrorCode.INVALID_REQUEST
 
 
+class DuplicateResource(PenstockError):
+    """A request names the same thing twice."""
+
+    code = ErrorCode.DUPLICATE_RESOURCE
+
+
+class ResourceNotFound(PenstockError):
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class UnacceptableCredential(PenstockError):
+    """A user name or a credential that a user cannot have."""
+
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+
+
+class UnsupportedSaslMechanism(PenstockError):
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
 class InvalidRecord(PenstockError):
     code = ErrorCode.INVALID_RECORD
 
