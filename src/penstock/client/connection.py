@@ -120,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._filled = 0
         self._frame: memoryview | None = None  # a response that is not complete yet
+        self._has_answers = False
+        """Whether the broker has answered a request other than ApiVersions."""
         self._next_login: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
 
@@ -230,9 +232,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         why = os_reason(error) if isinstance(error, OSError) else "the broker closed it"
-        failure = self._failure or ConnectionLost(
-            f"the connection to {self.address} was lost ({why}); requests in flight may have been carried out"
-        )
+        then = "requests in flight may have been carried out"
+        if self.versions and not self._has_answers and self._settings.security.login is None:
+            then = "the listener may need a login: set security.protocol to SASL_SSL or SASL_PLAINTEXT, and a user"
+        failure = self._failure or ConnectionLost(f"the connection to {self.address} was lost ({why}); {then}")
         self._failure = failure
         self._transport = None
         if self._next_login is not None:
@@ -297,6 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         if entry.answer.done():
             return  # the caller was cancelled
         version = entry.version
+        self._has_answers = self._has_answers or entry.key is not ApiKey.API_VERSIONS
         if entry.key is ApiKey.API_VERSIONS and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0  # this error is encoded in version 0
         try:
