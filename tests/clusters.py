@@ -1,7 +1,7 @@
 """Several broker processes on one real etcd, or ZooKeeper."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,11 @@ class ClusterProcesses:
         environment: Mapping[str, str] | None = None,
         credentials: Path | None = None,
         listeners: Mapping[str, str] | None = None,
+        prepare: Callable[[str], None] | None = None,
     ) -> None:
         """`has_racks`: broker N is in rack-N. `kind`: of the store. `environment`: of the brokers. `credentials`: a
-        file of access keys. `listeners`: of each broker, see BrokerProcess."""
+        file of access keys. `listeners`: of each broker, see BrokerProcess. `prepare` is called with the URL of the
+        store before the brokers start."""
         reason = KINDS[kind].why_not()
         if reason is not None:
             pytest.skip(reason)
@@ -48,6 +50,8 @@ class ClusterProcesses:
         self.brokers: dict[int, BrokerProcess] = {}
         try:
             self._ensemble.start()
+            if prepare is not None:
+                prepare(self.store)
             for node_id in range(1, count + 1):
                 self.add(node_id)
             self._wait_acquainted()

@@ -66,8 +66,8 @@ class ClusterRun:
         self._numbers = count()
         self._cut: set[tuple[object, object]] = set()
         self._taken: dict[FakeDisk, int] = {}
-        """The bytes that disks have too few of for a while. A broker gets them back before it opens its logs: those that
-        it cannot open for lack of space stay offline until the next start."""
+        """The bytes that disks have too few of for a while. A broker gets them back before it opens its logs: a log
+        that it cannot open for lack of space stays offline until the next start."""
         self._store_down_until_ms = 0
         self._polls: list[tuple[int, int, Reply]] = []
         self.pace_ms = self.rng.choice((300, 900, 2000))

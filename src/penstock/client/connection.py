@@ -30,12 +30,14 @@ from penstock.foundation.tls_settings import TRUSTSTORE
 from penstock.wire.frames import LENGTH, read_response, request_frame
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.wire.schema import message_of
 
 RECEIVE_BYTES: Final = 64 << 10
 RESPONSE_BYTES_MAX: Final = 256 << 20
 """Maximum size, in bytes, of a response; a larger length means that the server does not speak the Kafka protocol."""
-LOGIN_AGAIN: Final = (0.8, 0.9)
+LOGIN_AGAIN: Final = (0.75, 0.85)
 """The part of a session's lifetime after which a client authenticates again."""
 ADVICE: Final = "is `penstock serve` running? Set --bootstrap or PENSTOCK_BOOTSTRAP"
 
@@ -122,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None  # a response that is not complete yet
         self._has_answers = False
         """Whether the broker has answered a request other than ApiVersions."""
+        self._may_request = asyncio.Event()
+        self._may_request.set()
         self._next_login: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
 
@@ -153,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         login = self._settings.security.login
         if login is None:
             return
-        lifetime_ms = await log_in(login, self.request, self.address)
+        lifetime_ms = await log_in(login, self._login_request, self.address)
         if lifetime_ms:
             delay_s = lifetime_ms / 1000 * random.uniform(*LOGIN_AGAIN)
             self._next_login = asyncio.get_running_loop().call_later(delay_s, self._start_login)
@@ -162,10 +166,20 @@ class Connection(asyncio.BufferedProtocol):
         self._login_task = asyncio.get_running_loop().create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
+        """Authenticates when no request is in flight: answers come in order, and one may take long to come."""
+        self._may_request.clear()
         try:
+            while self._pending:
+                await asyncio.wait([entry.answer for entry in self._pending.values()])
             await self.log_in()
         except PenstockError as error:
             self._fail(error)
+        finally:
+            self._may_request.set()
+
+    async def _login_request(self, message: SaslHandshakeRequest | SaslAuthenticateRequest) -> Any:
+        kind = type(message)
+        return await self._request(message, message_of(kind).key, self.version_of(kind), None)
 
     def version_of(self, request_class: type, version_max: int | None = None) -> int:
         """Returns the highest version that both sides support, up to `version_max`, or raises UnsupportedByBroker."""
@@ -184,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def request(self, message: Any, *, timeout_s: float | None = None, version_max: int | None = None) -> Any:
         """Sends a request and returns its response. Many requests may be in flight."""
+        await self._may_request.wait()
         key = message_of(type(message)).key
         return await self._request(message, key, self.version_of(type(message), version_max), timeout_s)
 
@@ -204,6 +219,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def send(self, message: Any, *, version_max: int | None = None) -> None:
         """Sends a request that has no response (Produce with acks=0). Waits while the socket's buffer is full."""
+        await self._may_request.wait()
         version = self.version_of(type(message), version_max)
         self._check_open()
         self._write(message, version, next(self._correlation_ids) & 0x7FFFFFFF)
