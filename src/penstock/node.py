@@ -21,7 +21,6 @@ from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import load_handlers
 from penstock.broker.schemas.assembly import add_schemas
 from penstock.broker.transactions.producer_ids import ProducerIds
-from penstock.cluster import keys
 from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controller_task import ControllerTask
 from penstock.cluster.identity import FolderIdentity, lock_folder
@@ -63,7 +62,6 @@ from penstock.replication.partitions import Partitions
 from penstock.replication.replica_logs import paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 from penstock.replication.throttle import Throttle
-from penstock.security.accounts import Accounts
 from penstock.sqs.setup import open_request_handler, reread_credentials
 
 logger = logging.getLogger(__name__)
@@ -94,8 +92,6 @@ class Node:
         self._on_failure = on_failure
         self._lock_fd = -1
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
-        self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-login")
-        """Computes PBKDF2. It has a thread of its own, so that many logins delay only other logins."""
         self._disk_threads = DiskThreads()
         self._tasks: list[asyncio.Task[None]] = []
         self._endpoints = HttpEndpoints(is_ready=lambda: self.ready, metrics=self._metrics_text)
@@ -131,9 +127,7 @@ class Node:
         self._servers = Servers(
             settings.kafka,
             settings.named,
-            accounts=Accounts(
-                lambda: self._metadata.image.users, lambda: self._metadata.image.login_secret, self._login_thread
-            ),
+            image=lambda: self._metadata.image,
             refused=lambda kind: self._metrics.refused(kind),
         )
         clock = SystemClock()
@@ -150,8 +144,7 @@ class Node:
         self._metrics.collectors.append(LoopMetrics(self._loop_monitor))
         broker = self._create_broker(configs, clock, loop)
         await metadata.start()
-        if self._servers.has_logins:
-            await metadata.edit(keys.LOGIN_SECRET, lambda known: known or secrets.token_hex(32))
+        await self._servers.prepare_logins(metadata)
         self._listener = KafkaListener(broker, self._metrics)
         self._http_listener.connections_max = configs["http.max.connections"]
         self._http_listener.refused = self._metrics.refused
@@ -420,6 +413,5 @@ class Node:
         await self._store.close()
         self._disk_threads.shutdown()
         self._threads.shutdown()
-        self._login_thread.shutdown()
         self._loop_monitor.stop()
         os.close(self._lock_fd)

@@ -8,7 +8,6 @@ import pytest
 from penstock.cli.serve.listeners import listener_options
 from penstock.cli.serve.processes import serve_command, settings_per_broker
 from penstock.cli.serve.settings import read_settings, read_values
-from penstock.foundation.errors import InvalidConfig
 
 from .test_serve_refused import ADDRESSES, MISUSED, REFUSED, refused
 
@@ -90,9 +89,8 @@ def test_a_setting_for_a_listener_that_does_not_exist_is_refused() -> None:
     kafka(TWO | {"listener.name.external.ssl.key.password": "x", "listener.name.http.ssl.client.auth": "none"})
 
 
-def test_sasl_is_refused_until_it_is_supported() -> None:
-    with pytest.raises(InvalidConfig, match="SASL is not supported yet; use SSL"):
-        kafka({"listeners": "SASL_SSL://h:1"})
+def test_a_listener_with_sasl_needs_no_more_than_its_protocol() -> None:
+    assert kafka({"listeners": "SASL_SSL://h:1"}).all[0].protocol is SecurityProtocol.SASL_SSL
 
 
 def test_the_ports_of_several_processes_count_up_on_every_listener() -> None:

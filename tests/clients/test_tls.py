@@ -124,7 +124,7 @@ def test_tls_at_a_plaintext_listener_and_plaintext_at_a_tls_listener_fail_with_a
     wait_until(lambda: "kind=tls" in lab.broker.log, "a hint in the log")
     assert "it looks like TLS, which this listener does not speak" in lab.broker.log
     before = lab.failures()
-    with pytest.raises(ConnectionFailed, match=r"If it has TLS, set security\.protocol=SSL"):
+    with pytest.raises(ConnectionFailed, match=r"If it has TLS, set security\.protocol to SSL"):
         ask_metadata(lab.at(TLS), {})
     wait_until(lambda: lab.failures() > before, "the broker counts the failed handshake")
 

@@ -1,12 +1,17 @@
 """The listen sockets of a broker: one for each Kafka listener and one for HTTP, with TLS where it is configured."""
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 from penstock.client.security import SecuritySettings
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
 from penstock.cluster.listeners import Listeners
+from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
 from penstock.foundation.address import Address
 from penstock.foundation.descriptors import Reserve
@@ -26,6 +31,7 @@ from penstock.security.accounts import Accounts
 from penstock.security.certificate_principal import PrincipalOf, no_certificate, principal_mapper
 from penstock.security.login_sessions import FailedLogins, LoginServer
 
+SECRET_BYTES: Final = 32
 HTTP: Final = "HTTP"
 """The name by which `listener.name.http.…` sets the TLS settings of the HTTP port."""
 
@@ -38,13 +44,16 @@ class Servers:
         listeners: Listeners,
         values: Mapping[str, str],
         *,
-        accounts: Accounts,
+        image: Callable[[], ClusterImage],
         refused: Callable[[str], None],
     ) -> None:
         """`values`: broker settings by name. Reads the certificates; raises InvalidConfig if they cannot be used.
         `refused` is called with the reason for each connection that is closed before it is established."""
         self.listeners = listeners
         self._refused = refused
+        self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-login")
+        """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
+        accounts = Accounts(lambda: image().users, lambda: image().login_secret, self._login_thread)
         failed = FailedLogins(refused)
         self._login_servers = {
             each.name: LoginServer(
@@ -73,10 +82,10 @@ class Servers:
         self._servers: list[asyncio.Server | TlsServer] = []
         self._logins: Logins | None = None
 
-    @property
-    def has_logins(self) -> bool:
-        """Whether a Kafka listener has SASL."""
-        return bool(self._login_servers)
+    async def prepare_logins(self, metadata: Metadata) -> None:
+        """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL."""
+        if self._login_servers:
+            await metadata.edit(keys.LOGIN_SECRET, lambda known: known or secrets.token_hex(SECRET_BYTES))
 
     @property
     def http_has_tls(self) -> bool:
@@ -146,6 +155,7 @@ class Servers:
             server.close()
         if self._logins is not None:
             self._logins.close()
+        self._login_thread.shutdown(wait=False, cancel_futures=True)
 
     def reload_certificates(self) -> None:
         """Reads files of keys and certificates again if they have changed; new connections then use the new ones."""

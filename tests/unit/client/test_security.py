@@ -44,7 +44,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("given", "said"),
     [
         ({"security.protocol": "TLS"}, "expected one of PLAINTEXT, SSL"),
-        ({"security.protocol": "SASL_SSL"}, "is not supported yet; use PLAINTEXT or SSL"),
+        ({"security.protocol": "SASL_SSL"}, "needs sasl.mechanism, one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "it is GSSAPI"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "set sasl.username and sasl.password, or"),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": "a.ScramLoginModule required;",
+            },
+            "has the login module ScramLoginModule; PLAIN needs PlainLoginModule",
+        ),
         ({"security.protocol": "SSL", "ssl.trust.location": "x"}, "ssl.trust.location is not a setting of clients"),
         ({"ssl.client.auth": "required"}, "ssl.client.auth is not a setting of clients"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/no/such.pem"}, "cannot read /no/such.pem"),

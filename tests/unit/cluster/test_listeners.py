@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.listeners import Listeners, check_supported, parse_listeners
+from penstock.cluster.listeners import Listeners, parse_listeners
 from penstock.foundation.address import Address
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.security_protocol import SecurityProtocol
@@ -101,11 +101,8 @@ def test_mistakes_are_refused_with_advice(changed: dict[str, str], said: str) ->
 
 
 @pytest.mark.parametrize("protocol", [each for each in SecurityProtocol if each.is_sasl])
-def test_sasl_is_parsed_but_refused_until_it_is_supported(protocol: SecurityProtocol) -> None:
-    found = parse_listeners({"listeners": f"{protocol}://h:1"})
-    assert found.all[0].protocol is protocol
-    with pytest.raises(InvalidConfig, match="SASL is not supported yet"):
-        check_supported(found)
+def test_a_listener_may_have_sasl(protocol: SecurityProtocol) -> None:
+    assert parse_listeners({"listeners": f"{protocol}://h:1"}).all[0].protocol is protocol
 
 
 def test_the_options_of_one_listener_define_one_that_is_named_plaintext() -> None:
