@@ -151,12 +151,7 @@ class Node:
         undo.callback(self._servers.close)
         # Before the logs are opened: a port in use is reported soon.
         self.http = await self._servers.bind(self._listener, self._http_listener, settings.http)
-        self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
-        self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
-        self._metrics.collectors.append(self._sqs.request_counts)
-        authenticator = Authenticator(lambda: self._sqs.credentials)
-        self._endpoints.registry = serve_registry(broker, self._schemas, authenticator).answer
-        self._metrics.collectors.append(authenticator)
+        self._connect_http(broker, configs, clock)
         logs = await on_disk(lambda: LogFolder(self._disk))
         lost, failed = await on_disk(logs.find_lost), await on_disk(logs.find_failed)
         self._create_membership(folder, configs, clock, lost, failed)
@@ -182,6 +177,16 @@ class Node:
         self._tasks = [loop.create_task(each) for each in work]
         self._tasks[-1].add_done_callback(self._on_controller_ended)
         self.ready = True
+
+    def _connect_http(self, broker: Broker, configs: Configs, clock: Clock) -> None:
+        """Creates the request handlers of queues and of the schema registry, to which HTTP requests are passed."""
+        credentials = self._settings.credentials
+        self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, credentials, configs)
+        self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
+        self._metrics.collectors.append(self._sqs.request_counts)
+        authenticator = Authenticator(lambda: self._sqs.credentials)
+        self._endpoints.registry = serve_registry(broker, self._schemas, authenticator).answer
+        self._metrics.collectors.append(authenticator)
 
     def _create_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:
         """Creates the coordinators and the Broker object that all request handlers share."""

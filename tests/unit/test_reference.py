@@ -40,7 +40,7 @@ def test_it_is_said_of_every_error_code_when_it_is_answered() -> None:
 
 def test_a_code_that_is_answered_is_in_the_code_of_brokers() -> None:
     rooms = ("broker", "cluster", "foundation/errors", "groups", "log", "queues", "records", "replication", "sqs")
-    rooms = (*rooms, "telemetry", "transactions", "views")
+    rooms = (*rooms, "security", "telemetry", "transactions", "views")
     source = Path(__file__).parents[2] / "src" / "penstock"
     found = {
         name
