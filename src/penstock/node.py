@@ -125,10 +125,7 @@ class Node:
         self._last_run = await on_disk(lambda: LastRun(self._disk, this_boot))
         load_handlers()
         self._servers = Servers(
-            settings.kafka,
-            settings.named,
-            image=lambda: self._metadata.image,
-            refused=lambda kind: self._metrics.refused(kind),
+            settings.kafka, settings.named, lambda: self._metadata.image, lambda kind: self._metrics.refused(kind)
         )
         clock = SystemClock()
         self._store = await retry_store(lambda: open_store(settings.store, settings.data_dir, settings.session_s))

@@ -43,7 +43,6 @@ class Servers:
         self,
         listeners: Listeners,
         values: Mapping[str, str],
-        *,
         image: Callable[[], ClusterImage],
         refused: Callable[[str], None],
     ) -> None:
