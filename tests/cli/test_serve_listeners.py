@@ -8,6 +8,7 @@ import pytest
 from penstock.cli.serve.listeners import listener_options
 from penstock.cli.serve.processes import serve_command, settings_per_broker
 from penstock.cli.serve.settings import read_settings, read_values
+from penstock.foundation.security_protocol import SecurityProtocol
 
 from .test_serve_refused import ADDRESSES, MISUSED, REFUSED, refused
 

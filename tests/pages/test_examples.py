@@ -31,6 +31,7 @@ HOSTS: Final = "it names other hosts and folders; its options are checked"
 SERVER: Final = "tests/cli/test_pipeline_server.py runs such commands"
 DECLARATIVE: Final = "tests/spark/test_declarative.py runs it"
 TLS: Final = "tests/cli/test_security.py runs such commands on a broker with TLS"
+SASL: Final = "tests/cli/test_user.py runs such commands on a broker with SASL"
 OUTPUT: Final = "it is what a program prints, or a drawing"
 FILE: Final = "it is a file"
 NOT_HERE: Final[dict[str, dict[str, str]]] = {
@@ -64,6 +65,9 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock serve": HOSTS,
         "# penstock.toml": FILE,
         "penstock topic create": TLS,
+        "penstock user create": SASL,
+        "# sasl.toml": FILE,
+        "# admin.properties": FILE,
         "mq = penstock.connect": TLS,
     },
     "docs/spark.md": {
