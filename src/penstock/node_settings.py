@@ -7,6 +7,7 @@ from pathlib import Path
 from penstock.cluster.listeners import Listeners
 from penstock.coordination.stores import EMBEDDED
 from penstock.foundation.address import Address
+from penstock.foundation.secret_references import resolve_all
 
 _LISTEN = Address(host="127.0.0.1", port=9092)
 _HTTP = Address(host="127.0.0.1", port=9324)
@@ -35,8 +36,8 @@ class NodeSettings:
 
     @property
     def named(self) -> dict[str, str]:
-        """Returns the settings by name, those of single listeners among them."""
-        return {**self.settings, **self.listener_settings}
+        """Returns the settings by name, those of single listeners among them, without references to secrets."""
+        return resolve_all({**self.settings, **self.listener_settings})
 
     @property
     def kafka(self) -> Listeners:

@@ -9,7 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from penstock.client.security import SecuritySettings, read_properties
+from penstock.client.security import SecuritySettings
+from penstock.foundation.properties import read_properties
 from tests.brokers import BrokerProcess
 
 from .cli_runner import Cli

@@ -109,7 +109,15 @@ def test_the_fetch_is_no_larger_than_either_size_allows() -> None:
         ({"kafka__auto__offset__reset": "earliest"}, "set 'startingOffsets' to earliest or latest"),
         ({"kafka__enable__auto__commit": "true"}, "cannot be set for reading"),
         ({"kafka__key__deserializer": "x"}, "text, json, avro, protobuf or json-schema"),
-        ({"kafka__security__protocol": "SASL_SSL"}, "it must be PLAINTEXT"),
+        (
+            {"kafka__security__protocol": "SASL_SSL"},
+            "security.protocol=SASL_SSL needs sasl.mechanism",
+        ),
+        ({"kafka__sasl__kerberos__service__name": "kafka"}, "there is no option 'kafka.sasl.kerberos.service.name'"),
+        (
+            {"kafka__security__protocol": "SSL", "kafka__ssl__keystore__type": "JKS"},
+            "ssl.keystore.type=JKS is not supported; set it to PEM",
+        ),
         ({"kafka__bootstrap__servers": "nowhere"}, "option 'kafka.bootstrap.servers': 'nowhere' is not HOST:PORT"),
         ({"topic": "orders"}, "it is for writing"),
     ],

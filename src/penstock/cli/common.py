@@ -20,8 +20,9 @@ from penstock.client.address import BOOTSTRAP_DEFAULT, parse_bootstrap
 from penstock.client.cluster import ClientSettings, KafkaClient
 from penstock.client.connection import ConnectionSettings
 from penstock.client.offsets import Origin, Start
-from penstock.client.security import PLAINTEXT, SecuritySettings, read_properties
+from penstock.client.security import PLAINTEXT, SecuritySettings
 from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.properties import read_properties
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -89,7 +90,7 @@ def bootstrap_option(command: Command) -> Command:
         show_envvar=True,
         expose_value=False,
         callback=_read_command_config,
-        help="Kafka client properties for TLS: security.protocol, ssl.…",
+        help="Kafka client properties for TLS and SASL: security.protocol, ssl.…, sasl.….",
     )(command)
     return click.option(
         "--bootstrap",

@@ -1,15 +1,14 @@
-"""Security settings of clients: Kafka's client properties, also from a properties file."""
+"""Security settings of clients, by the names of Kafka's client properties."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from ssl import SSLContext
 from typing import Final
 
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.jaas import parse_jaas
 from penstock.foundation.sasl_settings import JAAS, LOGIN_MODULES, SaslLogin, login_of
+from penstock.foundation.secret_references import resolve_all
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
 from penstock.foundation.tls_settings import (
@@ -35,6 +34,13 @@ PASSWORD: Final = "sasl.password"
 _OF_LISTENERS: Final = (CLIENT_AUTH, MAPPING_RULES)
 
 
+CLIENT_PROPERTIES: Final = frozenset(
+    [PROTOCOL, MECHANISM, _MECHANISMS, JAAS, USERNAME, PASSWORD]
+    + [setting.name for setting in TLS_SETTINGS if setting.name not in _OF_LISTENERS]
+)
+"""The names of all properties of clients that are about security."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
     """How a client secures its connections to brokers."""
@@ -48,11 +54,12 @@ class SecuritySettings:
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "SecuritySettings":
         """Returns the settings that Kafka's client properties define; properties about other things are ignored.
-        Reads the named files. Raises InvalidConfig.
+        Reads the named files, and replaces references to secrets. Raises InvalidConfig.
 
         >>> SecuritySettings.parse({"security.protocol": "PLAINTEXT", "client.id": "orders"}).protocol
         <SecurityProtocol.PLAINTEXT: 'PLAINTEXT'>
         """
+        properties = resolve_all(properties)
         name = properties.get(PROTOCOL, SecurityProtocol.PLAINTEXT).strip().upper()
         if name not in SecurityProtocol.__members__:
             raise InvalidConfig(
@@ -96,71 +103,6 @@ def _login(properties: Mapping[str, str], protocol: str) -> SaslLogin:
 PLAINTEXT: Final = SecuritySettings()
 
 
-def read_properties(file: Path) -> dict[str, str]:
-    """Reads a properties file, as Kafka's tools do with `--command-config`. Raises InvalidConfig."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidConfig(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidConfig(f"{file} is not UTF-8 text; expected lines of NAME=VALUE") from error
-    return parse_properties(text)
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    r"""Parses Java's properties format: `NAME=VALUE` lines, `#` and `!` comments, and `\` before a line break.
-
-    >>> parse_properties("# TLS\nsecurity.protocol=SSL\nssl.keystore.key=-----BEGIN \\\n  PRIVATE KEY-----\\nMII")
-    {'security.protocol': 'SSL', 'ssl.keystore.key': '-----BEGIN PRIVATE KEY-----\nMII'}
-    """
-    found: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for raw in lines:
-        line = raw.lstrip()
-        if not line or line[0] in "#!":
-            continue
-        while _is_continued(line):
-            line = line[:-1] + next(lines, "").lstrip()
-        name, value = _split(line)
-        found[_unescape(name)] = _unescape(value)
-    return found
-
-
-def _is_continued(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Splits a line at the first `=`, `:` or white space that is not escaped."""
-    at = 0
-    while at < len(line) and line[at] not in "=: \t":
-        at += 2 if line[at] == "\\" else 1
-    rest = line[at:].lstrip()
-    return line[:at], rest[1:].lstrip() if rest[:1] in ("=", ":") else rest
-
-
-_HEX: Final = re.compile(r"[0-9A-Fa-f]{4}")
-_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    out: list[str] = []
-    chars = iter(text)
-    for char in chars:
-        if char != "\\":
-            out.append(char)
-            continue
-        escaped = next(chars, "")
-        if escaped == "u":
-            digits = "".join(next(chars, "") for _ in range(4))
-            if not _HEX.fullmatch(digits):
-                raise InvalidConfig(f"\\u{digits} is not a character; expected four hexadecimal digits")
-            out.append(chr(int(digits, 16)))
-        else:
-            out.append(_ESCAPES.get(escaped, escaped))
-    return "".join(out)
-
-
 _LIBRDKAFKA: Final[Mapping[str, tuple[str, ...]]] = {
     PROTOCOL: (PROTOCOL,),
     TRUSTSTORE: ("ssl.ca.location",),
@@ -185,6 +127,7 @@ def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
     >>> librdkafka_options({"security.protocol": "SSL", "ssl.truststore.location": "ca.pem"})
     {'security.protocol': 'SSL', 'ssl.ca.location': 'ca.pem'}
     """
+    properties = resolve_all(properties)
     found = {ours: text for name, text in properties.items() for ours in _LIBRDKAFKA.get(name, ())}
     if HOST_CHECK in found and not found[HOST_CHECK]:
         found[HOST_CHECK] = "none"

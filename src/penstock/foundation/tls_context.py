@@ -5,7 +5,7 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -46,6 +46,19 @@ class TlsContext:
         self._server_side = server_side
         self._seen = self._versions_of_files()
         self.current = self._build()
+
+    def __reduce__(self) -> tuple[Callable[..., "TlsContext"], tuple[TlsSettings, bool]]:
+        """Pickles the settings with the text of the files: other machines need not have them."""
+        return _unpickled, (self.settings.with_texts(_read), self._server_side)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TlsContext) and (self.settings, self._server_side) == (
+            other.settings,
+            other._server_side,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.settings, self._server_side))
 
     def reload(self) -> None:
         """Builds the context anew if a file has changed. If the new files are broken, logs the reason once and keeps
@@ -93,6 +106,10 @@ class TlsContext:
         _load_key(context, settings)
         _load_trust(context, settings, with_default=not self._server_side)
         return context
+
+
+def _unpickled(settings: TlsSettings, server_side: bool) -> TlsContext:
+    return TlsContext(settings, server_side=server_side)
 
 
 def _set_ciphers(context: ssl.SSLContext, ciphers: tuple[str, ...]) -> None:

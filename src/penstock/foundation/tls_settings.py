@@ -1,7 +1,7 @@
 """TLS settings by Kafka's names: parsed and validated for a listener or for a client. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -155,6 +155,16 @@ class TlsSettings:
             checks_host=values[HOST_CHECK] == "https",
             mapping_rules=values[MAPPING_RULES],
         )
+
+    def with_texts(self, read: Callable[[str, str], str]) -> "TlsSettings":
+        """Returns the settings with the text of the files in place of their paths. `read` returns the text of a file,
+        given the name of the setting and the path."""
+        found = self
+        if self.keystore:
+            found = replace(found, keystore="", key=read(KEYSTORE, self.keystore), chain="")
+        if self.truststore:
+            found = replace(found, truststore="", trusted=read(TRUSTSTORE, self.truststore))
+        return found
 
     @property
     def has_key(self) -> bool:

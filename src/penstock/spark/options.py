@@ -10,19 +10,22 @@ from typing import Final
 from penstock.client.address import BOOTSTRAP_DEFAULT, parse_bootstrap
 from penstock.client.cluster import ClientSettings
 from penstock.client.connection import ConnectionSettings
+from penstock.client.security import CLIENT_PROPERTIES, SecuritySettings
+from penstock.foundation.errors import InvalidConfig
 from penstock.spark.errors import BadOption
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 CLIENT_ID: Final = "kafka.client.id"
-SECURITY: Final = "kafka.security.protocol"
 REQUEST_TIMEOUT: Final = "kafka.request.timeout.ms"
 API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
 CONNECT_TIMEOUT: Final = "kafka.socket.connection.setup.timeout.ms"
 BACKOFF: Final = "kafka.retry.backoff.ms"
 BACKOFF_MAX: Final = "kafka.retry.backoff.max.ms"
 
+KAFKA: Final = "kafka."
+SECURITY_OPTIONS: Final = frozenset(KAFKA + name for name in CLIENT_PROPERTIES)
 CLIENT_OPTIONS: Final = frozenset(
-    {BOOTSTRAP, CLIENT_ID, SECURITY, REQUEST_TIMEOUT, API_TIMEOUT, CONNECT_TIMEOUT, BACKOFF, BACKOFF_MAX}
+    {BOOTSTRAP, CLIENT_ID, *SECURITY_OPTIONS, REQUEST_TIMEOUT, API_TIMEOUT, CONNECT_TIMEOUT, BACKOFF, BACKOFF_MAX}
 )
 """Names of the Kafka client options that are allowed for both reading and writing."""
 CLIENT_OPTIONS_IGNORED: Final = frozenset(
@@ -103,6 +106,11 @@ class Options:
             raise BadOption(f"option {name!r} is empty; give it a value or leave it out")
         return value.strip()
 
+    def raw(self, name: str) -> str | None:
+        """Returns an option's value, stripped of blanks; None if not set. It may be empty."""
+        value = self._given.get(name.lower())
+        return None if value is None else value.strip()
+
     def flag(self, name: str, default: bool) -> bool:
         value = self.text(name)
         if value is None:
@@ -166,12 +174,7 @@ def bootstrap_of(options: Options) -> str:
 
 
 def client_settings_of(options: Options, *, client_id: str) -> ClientSettings:
-    """Returns the Kafka client settings given by options: client id, timeouts and retry backoff."""
-    security = (options.text(SECURITY) or "PLAINTEXT").upper()
-    if security != "PLAINTEXT":
-        raise BadOption(
-            f"option {SECURITY!r} is {security!r}; it must be PLAINTEXT: TLS and SASL are not supported yet"
-        )
+    """Returns the Kafka client settings given by options: client id, security, timeouts and retry backoff."""
     defaults = ClientSettings()
     connection = defaults.connection
     return ClientSettings(
@@ -179,11 +182,20 @@ def client_settings_of(options: Options, *, client_id: str) -> ClientSettings:
             client_id=options.text(CLIENT_ID) or client_id,
             connect_timeout_s=_seconds(options, CONNECT_TIMEOUT, connection.connect_timeout_s),
             request_timeout_s=_seconds(options, REQUEST_TIMEOUT, connection.request_timeout_s),
+            security=_security(options),
         ),
         retry_for_s=_seconds(options, API_TIMEOUT, defaults.retry_for_s),
         backoff_first_s=_seconds(options, BACKOFF, defaults.backoff_first_s),
         backoff_max_s=_seconds(options, BACKOFF_MAX, defaults.backoff_max_s),
     )
+
+
+def _security(options: Options) -> SecuritySettings:
+    given = {name.removeprefix(KAFKA): options.raw(name) or "" for name in SECURITY_OPTIONS if name in options}
+    try:
+        return SecuritySettings.parse(given)
+    except InvalidConfig as error:
+        raise BadOption(f"the security of the connection (options 'kafka.…'): {error}") from None
 
 
 def _seconds(options: Options, name: str, default_s: float) -> float:

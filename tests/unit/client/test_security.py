@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.security import SecuritySettings, librdkafka_options, parse_properties, read_properties
+from penstock.client.security import SecuritySettings, librdkafka_options
 from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.properties import parse_properties, read_properties
 from tests.certificates import Certificates, properties
 
 

@@ -8,6 +8,7 @@ async with penstock.connect_async("localhost:9092") as mq:
 
 import asyncio
 import inspect
+import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping
@@ -64,6 +65,7 @@ def connect_async(
     client_id: str = "penstock",
     refresh_s: float = REFRESH_S,
     options: Mapping[str, Any] | None = None,
+    security: Mapping[str, str] | str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     access_key: str | None = None,
     secret_key: str | None = None,
@@ -76,7 +78,9 @@ def connect_async(
     The arguments are those of penstock.connect().
     """
     return AsyncConnection(
-        settings_of(servers, delivery, timeout_s, client_id, refresh_s, options, endpoint, access_key, secret_key)
+        settings_of(
+            servers, delivery, timeout_s, client_id, refresh_s, options, security, endpoint, access_key, secret_key
+        )
     )
 
 

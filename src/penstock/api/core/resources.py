@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.api.core.background_producer import BackgroundProducer
@@ -23,9 +24,12 @@ from penstock.api.core.settings import (
 from penstock.api.core.transactional_producer import ProducerPool
 from penstock.api.errors import Closed, InvalidArgument
 from penstock.client.address import BOOTSTRAP_DEFAULT
+from penstock.client.security import SecuritySettings, librdkafka_options
 from penstock.client.signing import keys_of
 from penstock.client.sqs import SqsClient
 from penstock.foundation.clock import Clock, SystemClock
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.properties import read_properties
 
 
 def settings_of(
@@ -35,6 +39,7 @@ def settings_of(
     client_id: str,
     refresh_s: float,
     options: Mapping[str, Any] | None,
+    security: Mapping[str, str] | str | os.PathLike[str] | None,
     endpoint: str | None,
     access_key: str | None,
     secret_key: str | None,
@@ -42,7 +47,8 @@ def settings_of(
     """Returns the settings for the arguments of connect(), with defaults from environment variables."""
     try:
         keys = keys_of(os.environ, access_key, secret_key)
-    except ValueError as error:
+        secured = _security_options(security or os.environ.get("PENSTOCK_COMMAND_CONFIG"))
+    except (ValueError, InvalidConfig) as error:
         raise InvalidArgument(str(error)) from error
     return Settings(
         servers=servers or os.environ.get("PENSTOCK_BOOTSTRAP") or BOOTSTRAP_DEFAULT,
@@ -50,10 +56,19 @@ def settings_of(
         timeout_s=timeout_s,
         client_id=client_id,
         refresh_s=refresh_s,
-        options=dict(options or {}),
+        options=secured | dict(options or {}),
         endpoint=endpoint or os.environ.get("PENSTOCK_ENDPOINT") or None,
         keys=keys,
     )
+
+
+def _security_options(security: Mapping[str, str] | str | os.PathLike[str] | None) -> dict[str, str]:
+    """Returns the librdkafka settings for Kafka client properties, which may be in a file. Raises InvalidConfig."""
+    if security is None:
+        return {}
+    properties = security if isinstance(security, Mapping) else read_properties(Path(security))
+    SecuritySettings.parse(properties)  # reports mistakes with advice
+    return librdkafka_options(properties)
 
 
 class Closable(Protocol):

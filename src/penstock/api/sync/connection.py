@@ -6,6 +6,7 @@ for message in mq.subscribe("orders", group="billing"):
     print(message.json())
 """
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,6 +50,7 @@ def connect(
     client_id: str = "penstock",
     refresh_s: float = REFRESH_S,
     options: Mapping[str, Any] | None = None,
+    security: Mapping[str, str] | str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     access_key: str | None = None,
     secret_key: str | None = None,
@@ -56,16 +58,20 @@ def connect(
     """Connects to a cluster. Raises NotConnected if no broker answers within `timeout_s`.
 
     mq = penstock.connect("localhost:9092")
-    mq = penstock.connect("a:9092,b:9092", delivery="at-least-once", options={"security.protocol": "SSL"})
+    mq = penstock.connect("a:9093,b:9093", delivery="at-least-once", security="client.properties")
 
     servers: bootstrap servers, one that answers is enough; default $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092.
     delivery: guarantee of publish and subscribe; default exactly-once for publish, at-least-once for subscribe.
     refresh_s: how often subscriptions look for new topics and partitions. options: librdkafka settings.
+    security: Kafka client properties (security.protocol, sasl.…, ssl.…) as a dict or a file; default
+    $PENSTOCK_COMMAND_CONFIG. Their values may be references to secrets, such as ${env:PASSWORD}.
     endpoint: SQS endpoint of the queues, http://HOST:PORT; default $PENSTOCK_ENDPOINT, else from the brokers.
     access_key, secret_key: sign queue requests; default $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY.
     """
     connection = Connection(
-        settings_of(servers, delivery, timeout_s, client_id, refresh_s, options, endpoint, access_key, secret_key)
+        settings_of(
+            servers, delivery, timeout_s, client_id, refresh_s, options, security, endpoint, access_key, secret_key
+        )
     )
     try:
         connection.check()

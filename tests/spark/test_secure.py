@@ -1,0 +1,103 @@
+"""Spark reads and writes over SASL_SSL; only the driver has the files and the password."""
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.spark.options import Options, client_settings_of
+from penstock.spark.read_options import READ_OPTIONS
+from tests.brokers import BrokerProcess
+from tests.certificates import Certificates
+from tests.clients.driver_confluent import QUIET
+from tests.clients.waiting import PATIENCE_S
+
+USER, PASSWORD = "spark", "a-secret-of-spark"
+
+
+class Secure:
+    """A broker whose clients log in over TLS."""
+
+    def __init__(self, folder: Path, start: Callable[..., BrokerProcess]) -> None:
+        self.made = Certificates(folder / "certificates")
+        self.broker = start(
+            {"ssl.keystore.location": str(self.made.server())},
+            listeners={"OPEN": "PLAINTEXT", "SECURE": "SASL_SSL"},
+        )
+        admin = AdminClient({"bootstrap.servers": self.broker.kafka, **QUIET})
+        change = UserScramCredentialUpsertion(
+            USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        admin.alter_user_scram_credentials([change])[USER].result(PATIENCE_S)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.location": str(self.made.trust),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": USER,
+            "sasl.password": "${env:SPARK_TEST_PASSWORD}",
+        }
+
+    @property
+    def options(self) -> dict[str, str]:
+        options = {f"kafka.{name}": value for name, value in self.properties.items()}
+        return {"kafka.bootstrap.servers": self.broker.at["SECURE"], **options}
+
+
+@pytest.fixture
+def secure(tmp_path: Path, own_broker: Callable[..., BrokerProcess], monkeypatch: pytest.MonkeyPatch) -> Secure:
+    monkeypatch.setenv("SPARK_TEST_PASSWORD", PASSWORD)
+    return Secure(tmp_path, own_broker)
+
+
+def test_rows_are_written_and_read_over_sasl_ssl(
+    secure: Secure, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with penstock.connect(secure.broker.at["SECURE"], security=secure.properties) as mq:
+        mq.publish("orders", "from the API")
+    rows = spark.createDataFrame([(f"row {number}",) for number in range(100)], "value string")
+    rows.write.format("penstock").options(**secure.options, topic="orders").mode("append").save()
+    read = spark.read.format("penstock").options(**secure.options, subscribe="orders").load()
+    values = {bytes(row.value).decode() for row in read.select("value").collect()}
+    assert values == {"from the API", *(f"row {number}" for number in range(100))}
+    read.explain(True)
+    assert PASSWORD not in capfd.readouterr().out
+
+    query = (
+        spark.readStream.format("penstock")
+        .options(**secure.options, subscribe="orders", startingOffsets="earliest")
+        .load()
+        .writeStream.format("penstock")
+        .options(**secure.options, topic="copies", checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    with penstock.connect(secure.broker.at["SECURE"], security=secure.properties) as mq:
+        mq.publish("copies", "first")
+        query.start().awaitTermination()
+        copied = [message.text() for message in mq.subscribe("copies", from_="earliest", idle_timeout_s=5)]
+    assert sorted(copied) == sorted([*values, "first"])
+
+
+def test_settings_are_sent_to_workers_with_the_content_of_files(secure: Secure) -> None:
+    found = client_settings_of(Options({**secure.options, "subscribe": "x"}, READ_OPTIONS), client_id="spark")
+    data: Any = pickle.dumps(found)
+    shutil.rmtree(secure.made.trust.parent)
+    copy = pickle.loads(data)
+    assert copy.connection.security.tls.current.cert_store_stats()["x509_ca"] == 1
+    assert copy.connection.security.login == found.connection.security.login
+    assert PASSWORD not in repr(found)
+
+
+def test_a_wrong_password_is_reported_by_the_driver(secure: Secure, spark: SparkSession) -> None:
+    wrong = secure.options | {"kafka.sasl.password": "wrong"}
+    with pytest.raises(Exception, match="refused the login of user 'spark'") as refused:
+        spark.read.format("penstock").options(**wrong, subscribe="orders").load().count()
+    assert "wrong" not in str(refused.value).replace("wrong user", "")
