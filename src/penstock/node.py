@@ -226,6 +226,7 @@ class Node:
             transactions=coordinators.transactions,
             ask=self._peers.ask,
             throttle=self._throttle,
+            authorizer=self._servers.authorizer,
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._schemas = add_schemas(broker)

@@ -14,6 +14,7 @@ from penstock.cluster.listeners import Listeners
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
 from penstock.foundation.address import Address
+from penstock.foundation.authorizer_settings import AuthorizerSettings
 from penstock.foundation.descriptors import Reserve
 from penstock.foundation.sasl_settings import SaslSettings, inter_broker_login
 from penstock.foundation.security_protocol import SecurityProtocol
@@ -28,6 +29,7 @@ from penstock.network.login_connection import LoginConnection, Logins
 from penstock.network.tls_connection import TlsConnection
 from penstock.network.tls_server import TlsServer
 from penstock.security.accounts import Accounts
+from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import PrincipalOf, no_certificate, principal_mapper
 from penstock.security.login_sessions import FailedLogins, LoginServer
 
@@ -54,6 +56,7 @@ class Servers:
         """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
         accounts = Accounts(lambda: image().users, lambda: image().login_secret, self._login_thread)
         failed = FailedLogins(refused)
+        self.authorizer: Final = _authorizer(values, image)
         self._login_servers = {
             each.name: LoginServer(
                 listener=each.name, settings=SaslSettings.parse(values, each.name), accounts=accounts, failed=failed
@@ -172,6 +175,13 @@ class Servers:
 def _server_context(settings: TlsSettings, name: str) -> TlsContext:
     settings.check_server(name)
     return TlsContext(settings, server_side=True)
+
+
+def _authorizer(values: Mapping[str, str], image: Callable[[], ClusterImage]) -> Authorizer | None:
+    settings = AuthorizerSettings.parse(values)
+    if settings is None:
+        return None
+    return Authorizer(lambda: image().acls, settings.super_users, allow_if_none=settings.allow_if_none)
 
 
 def _principal_of(settings: TlsSettings) -> PrincipalOf:
