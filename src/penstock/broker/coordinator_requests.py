@@ -16,6 +16,7 @@ from penstock.groups.errors import InvalidGroupId
 from penstock.groups.modern.group import ModernGroup
 from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
+from penstock.security.authorizer import Authorizer
 from penstock.wire.schema import with_field
 
 NOT_REQUESTED: Final = -(2**31)
@@ -30,8 +31,18 @@ def error_response(response: Callable[..., Any], **fields: Any) -> ToErrorRespon
 
 
 def command(request: Any, call: Call) -> ClientRequest:
-    """Returns the request as a ClientRequest: with the version, client id and client host from the call."""
-    return ClientRequest(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
+    """Returns the request as a ClientRequest: with what the call tells of the client."""
+    return ClientRequest(
+        body=request,
+        version=call.version,
+        client_id=call.client_id or "",
+        client_host=call.host,
+        sees=None if call.authorizer is None else partial(_sees, call.authorizer, call.principal, call.host),
+    )
+
+
+def _sees(authorizer: Authorizer, principal: str, host: str, topic: str) -> bool:
+    return authorizer.allows(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, to_error: ToErrorResponse) -> None:

@@ -59,6 +59,4 @@ def _describe(wanted: AclFilter, broker: Broker) -> Steps[DescribeAclsResponse]:
                     ],
                 )
             )
-    return DescribeAclsResponse(
-        throttle_time_ms=0, error_code=0, error_message=None, resources=resources
-    )
+    return DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=resources)
