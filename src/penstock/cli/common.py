@@ -237,8 +237,8 @@ def _yes_no(value: object) -> object:
     return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
-def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table. Columns whose name starts with `#` are right-aligned numbers."""
+def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
+    """Prints a table, on standard error if `err`. Columns whose name starts with `#` are right-aligned numbers."""
     from rich.console import Console  # imported here: it is slow to import
     from rich.table import Table
     from rich.text import Text
@@ -252,7 +252,7 @@ def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
     with console.capture() as captured:
         console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), err=err)
 
 
 # -- running
