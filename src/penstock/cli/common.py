@@ -249,7 +249,8 @@ def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err:
         table.add_column(column.removeprefix("#"), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
+    width = None if (sys.stderr if err else sys.stdout).isatty() else PIPE_COLUMNS
+    console = Console(width=width, stderr=err)
     with console.capture() as captured:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), err=err)

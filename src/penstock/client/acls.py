@@ -26,15 +26,14 @@ from penstock.wire.messages.describe_acls import DescribeAclsRequest, DescribeAc
 
 AT_ONCE: Final = 1000
 """Maximum number of ACLs or filters in one request; well below the request size limit of a broker."""
-_ADVICE: Final = {
-    ErrorCode.SECURITY_DISABLED: (
-        f"the brokers have no authorizer; set {AUTHORIZER}={STANDARD_AUTHORIZER} and {SUPER_USERS} for all brokers"
-    ),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        f"log in as one of the brokers' {SUPER_USERS} (--command-config), or as a user with the permission for `alter` "
-        "on the cluster (to list ACLs, `describe`)"
-    ),
-}
+_NO_AUTHORIZER: Final = (
+    f"the brokers have no authorizer; set {AUTHORIZER}={STANDARD_AUTHORIZER} and {SUPER_USERS} for all of them, and "
+    "restart them"
+)
+_NOT_ALLOWED: Final = (
+    f"log in as one of the brokers' {SUPER_USERS} (--command-config), or as a user with the permission for alter on "
+    "the cluster (to list ACLs: describe)"
+)
 
 T = TypeVar("T")
 
@@ -211,10 +210,11 @@ def _raise_retriable(results: Iterable[AclCreationResult | DeleteAclsFilterResul
 
 def _refusal(code: int, what: str, said: str | None) -> ServerError:
     """Returns the error of a response, with what to do about it."""
-    advice = next((text for known, text in _ADVICE.items() if known == code), None)
-    if advice is None:
-        return refusal(code, what, said)
-    return refusal(code, what, f"{(said or what).rstrip('.')}: {advice}")
+    if code == ErrorCode.SECURITY_DISABLED:
+        return refusal(code, what, _NO_AUTHORIZER)
+    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return refusal(code, what, f"{(said or 'access is denied').rstrip('.')}; {_NOT_ALLOWED}")
+    return refusal(code, what, said)
 
 
 def _portions(values: Iterable[T]) -> Iterator[tuple[T, ...]]:

@@ -94,11 +94,10 @@ def check(
       penstock acl check --as billing --host 10.0.0.7 --operation read --group billing --json
     """
     patterns = resources.patterns()
-    if len(patterns) != 1 or resources.prefix:
-        raise click.UsageError("name one resource, such as --topic orders, without --prefix")
+    if len(patterns) != 1 or patterns[0].name == WILDCARD:
+        raise click.UsageError("name one resource, such as --topic orders")
     if principal == USER + WILDCARD:
         raise click.UsageError("--as names one user")
-    resources.check_names()
     resource_type, _, name = patterns[0]
     check_operation(resource_type, operation)
     action = Action(principal=principal, host=host, operation=operation, resource_type=resource_type, name=name)

@@ -11,6 +11,7 @@ from penstock.cli.acl.options import (
     acl_json,
     echo_acls,
     echo_acls_to_delete,
+    prefix_option,
     resource_options,
     rule_options,
     user_filter_option,
@@ -47,6 +48,7 @@ acl.add_command(check)
 
 @acl.command(name="list")
 @resource_options
+@prefix_option
 @click.option(
     "--all-matching",
     metavar="NAME",

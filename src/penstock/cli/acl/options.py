@@ -76,7 +76,7 @@ def resource_options(command: Command) -> Command:
         transactional_id: tuple[str, ...],
         cluster: bool,
         user: tuple[str, ...],
-        prefix: bool,
+        prefix: bool = False,
         **options: Any,
     ) -> Any:
         names = {
@@ -93,7 +93,6 @@ def resource_options(command: Command) -> Command:
 
     found: Any = with_resources
     for option in (
-        click.option("--prefix", is_flag=True, help="The names are prefixes: all resources whose names begin so."),
         _name_option("--user", "A user, whose delegation tokens are used.", user_resource),
         click.option("--cluster", is_flag=True, help="The cluster as a whole."),
         _name_option("--transactional-id", "A transactional id."),
@@ -102,6 +101,13 @@ def resource_options(command: Command) -> Command:
     ):
         found = option(found)
     return cast(Command, found)
+
+
+def prefix_option(command: Command) -> Command:
+    """Decorator for commands with `resource_options`."""
+    return click.option("--prefix", is_flag=True, help="The names are prefixes: all resources whose names begin so.")(
+        command
+    )
 
 
 def user_filter_option(command: Command) -> Command:
@@ -145,7 +151,7 @@ def rule_options(command: Command) -> Command:
         )
         return command(rules=rules, **options)
 
-    found: Any = resource_options(cast(Command, with_rules))
+    found: Any = resource_options(prefix_option(cast(Command, with_rules)))
     for option in (
         click.option("--consumer", is_flag=True, help="What a consumer needs, on --topic and --group."),
         click.option("--producer", is_flag=True, help="What a producer needs, on --topic and --transactional-id."),

@@ -117,6 +117,7 @@ class Rules:
 
     def to_add(self) -> list[AclBinding]:
         """Returns the ACLs to create. Raises UsageError if there cannot be such ACLs."""
+        targets = self._operations(Operation.ALL)
         if not self.permitted:
             raise click.UsageError("nothing says who; give --allow USER or --deny USER")
         if not self.resources.names:
@@ -126,7 +127,7 @@ class Rules:
         self.resources.check_names()
         bindings = []
         for (principal, permission), host, (pattern, operation) in product(
-            self.permitted, self.hosts or [WILDCARD], self._operations(Operation.ALL)
+            self.permitted, self.hosts or [WILDCARD], targets
         ):
             if principal is None:
                 continue
