@@ -90,6 +90,7 @@ def test_options_that_are_not_given_match_all_acls_to_remove() -> None:
     assert (only.principal, only.host, only.operation, only.permission) == (None, None, Operation.ANY, Permission.ANY)
     (of_user,) = rules().to_remove()
     assert (of_user.resource_type, of_user.name, of_user.principal) == (ResourceType.ANY, None, "User:ann")
+    assert {each.permission for each in rules(TOPIC, allow=None, producer=True).to_remove()} == {Permission.ALLOW}
     with pytest.raises(click.UsageError, match="nothing says what to remove"):
         rules(allow=None).to_remove()
     with pytest.raises(click.UsageError, match="need --topic NAME"):

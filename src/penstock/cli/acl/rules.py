@@ -150,6 +150,8 @@ class Rules:
         if not self.resources.names:
             targets = [(None, each) for each in self.operations or [Operation.ANY]]
         permitted = self.permitted or [(None, Permission.ANY)]
+        if self.producer or self.consumer:  # roles only allow
+            permitted = [(principal, Permission.ALLOW) for principal, _ in permitted]
         hosts: Sequence[str | None] = self.hosts or [None]
         return [
             filter_of(pattern, principal, host, operation, permission)
