@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
-_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log")
+_PACKAGES: Final = ("acl", "serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log")
 _MODULES: Final = ("publish", "view", "delayed")
 _PRELOADED: Final = (
     *(f"penstock.cli.{name}.commands" for name in _PACKAGES),

@@ -101,12 +101,10 @@ class Authorizer:
         for acls in self._acls_of(resource_type, name):
             has_acls = True
             for acl in acls:
-                if not _concerns(acl, principal, host):
-                    continue
-                if acl.permission is Permission.ALLOW:
-                    is_allowed = is_allowed or _allows(acl.operation, operation)
-                elif acl.operation in (Operation.ALL, operation):
-                    return False
+                if decides(acl, principal, host, operation):
+                    if acl.permission is Permission.DENY:
+                        return False
+                    is_allowed = True
         return is_allowed or (self._allow_if_none and not has_acls)
 
     def _acls_of(self, resource_type: ResourceType, name: str) -> Iterator[tuple[Acl, ...]]:
@@ -135,12 +133,11 @@ class Authorizer:
             if pattern.resource_type is not resource_type:
                 continue
             for acl in acls:
-                if not _concerns(acl, principal, host):
-                    continue
-                if acl.permission is Permission.ALLOW and _allows(acl.operation, operation):
-                    allowed.append(pattern)
-                elif acl.permission is Permission.DENY and acl.operation in (Operation.ALL, operation):
-                    denied.add(pattern)
+                if decides(acl, principal, host, operation):
+                    if acl.permission is Permission.DENY:
+                        denied.add(pattern)
+                    else:
+                        allowed.append(pattern)
         if Pattern(resource_type, PatternType.LITERAL, WILDCARD) in denied:
             return False
         return self._allow_if_none or any(not self._is_covered(pattern, denied) for pattern in allowed)
@@ -154,6 +151,15 @@ class Authorizer:
             for length in self._prefix_lengths.get(pattern.resource_type, ())
             if length <= len(pattern.name)
         )
+
+
+def decides(acl: Acl, principal: str, host: str, operation: Operation) -> bool:
+    """Whether an ACL allows or denies an operation to a client, if there were no other ACLs."""
+    if not _concerns(acl, principal, host):
+        return False
+    if acl.permission is Permission.DENY:
+        return acl.operation in (Operation.ALL, operation)
+    return _allows(acl.operation, operation)
 
 
 def _allows(allowed: Operation, operation: Operation) -> bool:
