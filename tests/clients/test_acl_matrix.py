@@ -35,7 +35,7 @@ STRINGS = {
     **dict.fromkeys(("group_id", "group", "groups", "groups_names", "group_ids", "coordinator_keys", "key"), GROUP),
     **dict.fromkeys(("transactional_id", "transactional_ids"), TXN),
     **dict.fromkeys(("name", "topic", "topic_name", "resource_name", "subscribed_topic_names"), TOPIC),
-    "principal": "User:somebody-else",
+    "principal": "User:zoe",
     "host": "*",
 }
 

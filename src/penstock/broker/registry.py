@@ -30,7 +30,7 @@ class Api:
     flexible_from: int
     handler: Callable[[Any, "Call", "Broker"], Any | Awaitable[Any] | None]
     """Handles a request: returns the response, an awaitable of the response, or None if it answers the call later."""
-    needs: tuple[Need, ...]
+    needs: tuple[Need, ...] = ()
     """Permissions that a client needs for the whole request."""
 
 

@@ -94,7 +94,7 @@ IMPLIED_BY: Final = {
     Operation.DESCRIBE: frozenset((Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)),
     Operation.DESCRIBE_CONFIGS: frozenset((Operation.ALTER_CONFIGS,)),
 }
-"""By operation: the operations that whoever may do one of them may do this one as well."""
+"""By operation: the operations whose permission is also a permission for it."""
 
 
 class Pattern(NamedTuple):
