@@ -141,7 +141,7 @@ class Node:
         self._metrics.collectors.append(LoopMetrics(self._loop_monitor))
         broker = self._create_broker(configs, clock, loop)
         await metadata.start()
-        await self._servers.prepare_logins(metadata)
+        await self._servers.prepare(metadata)
         self._listener = KafkaListener(broker, self._metrics)
         self._http_listener.connections_max = configs["http.max.connections"]
         self._http_listener.refused = self._metrics.refused

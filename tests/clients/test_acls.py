@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     NewTopic,
     ResourcePatternType,
 )
@@ -24,12 +25,15 @@ from kafka import errors as kafka_errors
 from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionLost
 from penstock.foundation.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from penstock.foundation.authorizer_settings import STANDARD_AUTHORIZER
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.brokers import BrokerProcess
 from tests.clients.acl_lab import ADMIN, AclLab, Rule, grant, revoke_all
+from tests.clients.driver_confluent import QUIET
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 ORDERS, SECRET = "orders", "secret"
@@ -107,16 +111,18 @@ class Reader:
         self.consumer.close()
 
 
+BINDING = AclBinding(
+    AdminResourceType.TOPIC,
+    "stock-",
+    ResourcePatternType.PREFIXED,
+    "User:zoe",
+    "10.0.0.0/8",
+    AclOperation.READ,
+    AclPermissionType.ALLOW,
+)
+
+
 def test_an_administrator_manages_acls(lab: AclLab) -> None:
-    binding = AclBinding(
-        AdminResourceType.TOPIC,
-        "stock-",
-        ResourcePatternType.PREFIXED,
-        "User:zoe",
-        "10.0.0.0/8",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
     denial = AclBinding(
         AdminResourceType.TOPIC,
         "*",
@@ -126,7 +132,7 @@ def test_an_administrator_manages_acls(lab: AclLab) -> None:
         AclOperation.DELETE,
         AclPermissionType.DENY,
     )
-    for future in lab.admin.create_acls([binding, denial]).values():
+    for future in lab.admin.create_acls([BINDING, denial]).values():
         future.result(PATIENCE_S)
     of_stock = AclBindingFilter(
         AdminResourceType.TOPIC,
@@ -137,9 +143,9 @@ def test_an_administrator_manages_acls(lab: AclLab) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    assert set(lab.admin.describe_acls(of_stock).result(PATIENCE_S)) == {binding, denial}
+    assert set(lab.admin.describe_acls(of_stock).result(PATIENCE_S)) == {BINDING, denial}
     (deleted,) = lab.admin.delete_acls([of_stock]).values()
-    assert set(deleted.result(PATIENCE_S)) == {binding, denial}
+    assert set(deleted.result(PATIENCE_S)) == {BINDING, denial}
     assert lab.admin.describe_acls(of_stock).result(PATIENCE_S) == []
 
 
@@ -330,7 +336,7 @@ def test_a_view_is_read_without_its_topic(lab: AclLab) -> None:
     view = "orders-eu"
     config = {"view.of": ORDERS, "view.where": "$.region = 'eu'"}
     as_admin(lab, (CAT, on(Operation.CREATE, view)))
-    cat = type(lab.admin)(lab.librdkafka(CAT))
+    cat = AdminClient(lab.librdkafka(CAT))
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         cat.create_topics([NewTopic(view, 1, config=config)])[view].result(PATIENCE_S)
     as_admin(lab, (CAT, on(Operation.READ)))
@@ -389,3 +395,15 @@ def test_topics_are_created_only_with_permission(lab: AclLab) -> None:
     as_admin(lab, (CAT, Rule(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)))
     assert write(lab, CAT, "new-1") is None
     revoke(lab, CAT)
+
+
+def test_brokers_that_do_not_log_in_must_be_super_users(tmp_path: Path) -> None:
+    """A single broker needs no permission, so that it starts; its log tells what is missing."""
+    broker = BrokerProcess(tmp_path, {"authorizer.class.name": STANDARD_AUTHORIZER}).start()
+    try:
+        assert "broker_is_not_authorized principal='User:ANONYMOUS'" in broker.log
+        with pytest.raises(KafkaException, match="Cluster authorization failed|CLUSTER_AUTHORIZATION_FAILED"):
+            admin = AdminClient({"bootstrap.servers": broker.kafka, **QUIET})
+            admin.create_acls([BINDING])[BINDING].result(PATIENCE_S)
+    finally:
+        broker.finish()

@@ -1,6 +1,7 @@
 """The listen sockets of a broker: one for each Kafka listener and one for HTTP, with TLS where it is configured."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from penstock.cluster.image import ClusterImage
 from penstock.cluster.listeners import Listeners
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
+from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.address import Address
 from penstock.foundation.authorizer_settings import AuthorizerSettings
 from penstock.foundation.descriptors import Reserve
@@ -30,8 +32,10 @@ from penstock.network.tls_connection import TlsConnection
 from penstock.network.tls_server import TlsServer
 from penstock.security.accounts import Accounts
 from penstock.security.authorizer import Authorizer
-from penstock.security.certificate_principal import PrincipalOf, no_certificate, principal_mapper
+from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
 from penstock.security.login_sessions import FailedLogins, LoginServer
+
+logger = logging.getLogger(__name__)
 
 SECRET_BYTES: Final = 32
 HTTP: Final = "HTTP"
@@ -84,10 +88,27 @@ class Servers:
         self._servers: list[asyncio.Server | TlsServer] = []
         self._logins: Logins | None = None
 
-    async def prepare_logins(self, metadata: Metadata) -> None:
-        """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL."""
+    async def prepare(self, metadata: Metadata) -> None:
+        """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL.
+        Warns if brokers may not do what they must do between them."""
         if self._login_servers:
             await metadata.edit(keys.LOGIN_SECRET, lambda known: known or secrets.token_hex(SECRET_BYTES))
+        principal, authorizer = self._own_principal(), self.authorizer
+        if authorizer is None or principal is None:
+            return
+        host = self.listeners[self.listeners.inter_broker].bind.host
+        if not authorizer.allows(principal, host, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            logger.warning(
+                "broker_is_not_authorized principal=%r reason='brokers cannot replicate; add it to super.users, or "
+                "let brokers log in as one of them (inter.broker.listener.name)'",
+                principal,
+            )
+
+    def _own_principal(self) -> str | None:
+        """Returns the principal that this broker has for other brokers; None if that depends on its certificate."""
+        if self.inter_broker.login is not None:
+            return f"User:{self.inter_broker.login.username}"
+        return ANONYMOUS if self.inter_broker.tls is None else None
 
     @property
     def http_has_tls(self) -> bool:
