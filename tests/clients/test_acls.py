@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -402,8 +403,8 @@ def test_brokers_that_do_not_log_in_must_be_super_users(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, {"authorizer.class.name": STANDARD_AUTHORIZER}).start()
     try:
         assert "broker_is_not_authorized principal='User:ANONYMOUS'" in broker.log
-        with pytest.raises(KafkaException, match="Cluster authorization failed|CLUSTER_AUTHORIZATION_FAILED"):
-            admin = AdminClient({"bootstrap.servers": broker.kafka, **QUIET})
+        admin = AdminClient({"bootstrap.servers": broker.kafka, **QUIET})
+        with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
             admin.create_acls([BINDING])[BINDING].result(PATIENCE_S)
     finally:
         broker.finish()
