@@ -133,6 +133,7 @@ CASES = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: cluster(Operation.DESCRIBE),
     ApiKey.OFFSET_DELETE: Case(GROUP_FAILED, (on_group(Operation.DELETE),)),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: cluster(Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: cluster(Operation.ALTER_CONFIGS),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: cluster(Operation.DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: cluster(Operation.ALTER),
     ApiKey.DESCRIBE_QUORUM: cluster(Operation.DESCRIBE),

@@ -1,8 +1,10 @@
 """A Kafka request that waits for its response: client, correlation id, and encoding of the response."""
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
+from penstock.broker.client_limits import ClientLimits
 from penstock.foundation.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
 from penstock.foundation.errors import NotAuthorized
 from penstock.security.authorizer import Authorizer
@@ -12,7 +14,7 @@ from penstock.wire.codec import ELEMENTS_INLINE_MAX
 from penstock.wire.codegen import TooManyElements
 from penstock.wire.encoders import UNBOUNDED
 from penstock.wire.frames import response_frame
-from penstock.wire.schema import Buffer
+from penstock.wire.schema import Buffer, with_field
 
 _ALL_OPERATIONS = {
     resource_type: sum(1 << operation for operation in operations)
@@ -35,6 +37,7 @@ class Call:
         "hang_up",
         "is_answered",
         "is_disconnected",
+        "limits",
         "listener",
         "login",
         "on_disconnect",
@@ -44,6 +47,7 @@ class Call:
         "principal",
         "release",
         "started_s",
+        "throttle_ms",
         "version",
         "was_denied",
     )
@@ -63,10 +67,12 @@ class Call:
         principal: str = ANONYMOUS,
         login: LoginSession | None = None,
         authorizer: Authorizer | None = None,
+        limits: ClientLimits | None = None,
     ) -> None:
         """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it.
         `listener`: name of the listener that the request came in on. `login`: None if the listener has no SASL.
-        `authorizer`: None if all clients may do everything."""
+        `authorizer`: None if all clients may do everything.
+        `limits`: None if the client has no quota."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -78,6 +84,9 @@ class Call:
         self.principal = principal
         self.login = login
         self.authorizer = authorizer
+        self.limits = limits
+        self.throttle_ms = 0
+        """For how long the connection handles no further request, because the client has exceeded a quota."""
         self.was_denied = False
         """Whether the client may not do a part of what it has requested."""
         self._on_answer = on_answer
@@ -135,6 +144,18 @@ class Call:
             return _ALL_OPERATIONS[resource_type]
         return self.authorizer.operations(self.principal, self.host, resource_type, name)
 
+    def change_partitions(self, count: int) -> None:
+        """Counts partitions that the client creates or deletes. Raises ThrottlingQuotaExceeded."""
+        if self.limits is not None:
+            self.limits.change(self.api_key, self.version, count, perf_counter())
+
+    def _throttled(self, limits: ClientLimits, response: Any) -> Any:
+        """Counts the request toward the client's quotas; returns the response with the time that it must pause."""
+        self.throttle_ms = limits.throttle_ms(self.api_key, self.frame_bytes, response, perf_counter())
+        if not self.throttle_ms or response is None or not hasattr(response, "throttle_time_ms"):
+            return response
+        return with_field(response, "throttle_time_ms", self.throttle_ms)
+
     def answer(self, response: Any, hang_up: bool = False) -> None:
         """Sends the response; call it once. Pass None if the protocol has no response (acks=0). `hang_up`: closes
         the connection afterwards."""
@@ -143,6 +164,8 @@ class Call:
         self.on_disconnect = None
         if self.amend is not None and response is not None:
             response = self.amend(response)
+        if self.limits is not None:
+            response = self._throttled(self.limits, response)
         limit = ELEMENTS_INLINE_MAX if self._encode_later is not None else UNBOUNDED
         try:
             self.parts = (

@@ -189,6 +189,7 @@ class _PieceCall(Call):
             principal=whole.principal,
             login=whole.login,
             authorizer=whole.authorizer,
+            limits=whole.limits,
         )
         self._whole = whole
         self._answered = answered

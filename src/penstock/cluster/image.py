@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.cluster.acls import Acls
+from penstock.cluster.client_quotas import Quotas
 from penstock.cluster.image_builder import SLICE_KEYS as SLICE_KEYS
 from penstock.cluster.image_builder import ImageDraft, shown_view
 from penstock.cluster.image_parts import COUNT_UNKNOWN as COUNT_UNKNOWN
@@ -67,6 +68,8 @@ class ClusterImage:
     """Users with their credentials, by name."""
     acls: Acls = field(default_factory=lambda: EMPTY)
     """All ACLs, by resource pattern."""
+    client_quotas: Quotas = field(default_factory=lambda: EMPTY)
+    """Quotas of users, client ids and addresses."""
     login_secret: str = field(default="", repr=False)
     """The secret of made-up salts (keys.LOGIN_SECRET); empty until a broker with a SASL listener has created it."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)

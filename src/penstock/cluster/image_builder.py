@@ -100,6 +100,8 @@ class ImageDraft:
                 self._put("users", name, value and User.read(name, value))
             case keys.ACLS:
                 self._put("acls", keys.pattern_of(rest), value and read_acls(value))
+            case keys.CLIENT_QUOTAS:
+                self._put("client_quotas", keys.entity_of(rest), value)
             case keys.LOGIN_SECRET:
                 self._changed["login_secret"] = value or ""
             case keys.VIEWS:

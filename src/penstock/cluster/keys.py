@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
+from penstock.cluster.quota_entities import Entity
 from penstock.foundation.acls import Pattern, PatternType, ResourceType
 from penstock.foundation.ids import uuid_bytes, uuid_text
 
@@ -47,6 +48,9 @@ USER_CHANGES: Final = "user-changes"
 ACLS: Final = "acls"
 ACL_CHANGES: Final = "acl-changes"
 """Key of the counter that every change of ACLs increments, for the same reason."""
+CLIENT_QUOTAS: Final = "client-quotas"
+QUOTA_CHANGES: Final = "quota-changes"
+"""Key of the counter that every change of quotas increments, for the same reason."""
 LOGIN_SECRET: Final = "login-secret"
 """Key of the secret from which all brokers derive the same made-up salts for users that do not exist."""
 
@@ -133,6 +137,16 @@ def pattern_of(text: str) -> Pattern:
     """Returns the pattern of a key made by `acls`, without the first part of the key."""
     resource_type, pattern_type, name = text.split("/")
     return Pattern(ResourceType(int(resource_type)), PatternType(int(pattern_type)), unquote(name))
+
+
+def client_quota(entity: Entity) -> str:
+    """Returns the key of the quotas of an entity, percent-encoded. Its value has the quotas by name."""
+    return f"{CLIENT_QUOTAS}/{quote(json.dumps(entity), safe='')}"
+
+
+def entity_of(text: str) -> Entity:
+    """Returns the entity of a key made by `client_quota`, without the first part of the key."""
+    return tuple((kind, name) for kind, name in json.loads(unquote(text)))
 
 
 def plain_name_of(text: str) -> str:

@@ -204,6 +204,12 @@ class DelegationTokenAuthorizationFailed(NotAuthorized):
     code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 
+class ThrottlingQuotaExceeded(PenstockError):
+    """The client has changed more partitions than its quota allows; it should wait and try again."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
 class SecurityDisabled(PenstockError):
     """The request is about ACLs, and the cluster has no authorizer."""
 

@@ -10,7 +10,9 @@ AWAITS_MEMORY: Final = 16
 HAS_MANY_CALLS: Final = 32
 ENCODING: Final = 64
 YIELDED: Final = 128
-BLOCKED: Final = 255
+MUTED: Final = 4096
+"""The client has exceeded a quota."""
+BLOCKED: Final = 255 | MUTED
 """Mask of the flags that block a connection: while any of these flags is set, the connection handles no request."""
 HAS_CALLS: Final = 256
 HAS_PARTIAL: Final = 512

@@ -42,7 +42,8 @@ class KafkaConnection(RequestDispatcher):
     """One client connection of a Kafka listener."""
 
     __slots__ = (
-        "_deferred", "_expiry", "_large", "_last_read_s", "_partial", "_principal_of", "_reads_before", "reads"
+        "_deferred", "_expiry", "_large", "_last_read_s", "_partial", "_principal_of", "_reads_before", "_unmute",
+        "reads"
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,7 @@ class KafkaConnection(RequestDispatcher):
         self._principal_of = principal_of
         self.login = login
         self._expiry: asyncio.TimerHandle | None = None
+        self._unmute: asyncio.TimerHandle | None = None
         self.reads = self._reads_before = -1  # number of reads, less one
         self._last_read_s = perf_counter()
         self._large: LargeRequest | None = None
@@ -111,8 +113,9 @@ class KafkaConnection(RequestDispatcher):
         self._listener.remove(self)
         self._transport = None
         self._state |= flags.CLOSED
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for timer in (self._expiry, self._unmute):
+            if timer is not None:
+                timer.cancel()
         if self._large is not None:
             self._listener.release(self._large)
             self._large.reservation.close()
@@ -303,6 +306,20 @@ class KafkaConnection(RequestDispatcher):
 
     def _end_yield(self) -> None:
         self._state &= ~flags.YIELDED
+        self._resume()
+
+    def _mute(self, seconds: float) -> None:
+        self._state |= flags.MUTED
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + seconds
+        if self._unmute is None or until_s > self._unmute.when():
+            if self._unmute is not None:
+                self._unmute.cancel()
+            self._unmute = loop.call_at(until_s, self._end_mute)
+
+    def _end_mute(self) -> None:
+        self._unmute = None
+        self._state &= ~flags.MUTED
         self._resume()
 
     def _pause(self) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.client_limits import ClientQuotas
 from penstock.broker.fastpath.produce_and_fetch import AnyFastPath
 from penstock.broker.large_requests import inline_max
 from penstock.broker.registry import APIS, Api
@@ -71,6 +72,7 @@ class KafkaListener:
         self.frame_bytes_max: int = broker.configs["socket.request.max.bytes"]
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
+        self.quotas = ClientQuotas(lambda: broker.image.client_quotas)
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._applied = broker.image
         self.http = ""
@@ -115,9 +117,13 @@ class KafkaListener:
             self._buffers.put_back(large.borrowed)
 
     def apply(self, image: ClusterImage) -> None:
-        """Clears the fast paths of all connections if the settings or ACLs, on which they depend, have changed."""
+        """Clears the fast paths of all connections if what they depend on has changed: settings, ACLs and quotas."""
         before, self._applied = self._applied, image
-        if image.broker_configs is not before.broker_configs or image.acls is not before.acls:
+        if (
+            image.broker_configs is not before.broker_configs
+            or image.acls is not before.acls
+            or image.client_quotas is not before.client_quotas
+        ):
             for connection in self.connections:
                 connection.report()
                 connection.fast_paths.clear()

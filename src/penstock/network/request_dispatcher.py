@@ -89,6 +89,9 @@ class RequestDispatcher(ResponseSender):
             return
         call = self._expect(header, started_s, len(frame))
         result = route.api.handler(request, call, self._listener.broker)
+        if call.limits is not None and call.limits.busy is not None:
+            now_s = perf_counter()
+            call.limits.busy.take(now_s - started_s, now_s)
         if isinstance(result, Coroutine):
             self._run(result, call)
         elif result is not None or call.is_answered:
@@ -96,7 +99,7 @@ class RequestDispatcher(ResponseSender):
                 call.answer(result)
             self._collect()
             # A repeated request can take the fast path.
-            if not call.was_denied:
+            if not call.was_denied and call.limits is None:
                 learn(self.fast_paths, frame, request, self._listener.broker)
 
     def _refuse(self, header: RequestHeader) -> None:

@@ -88,6 +88,10 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         """Handles requests that were received while the connection was blocked (for example, by too many
         unanswered requests), then resumes reading. Does nothing if the connection is still blocked."""
 
+    @abstractmethod
+    def _mute(self, seconds: float) -> None:
+        """Handles no further request for this time, because the client has exceeded a quota."""
+
     def _on_answer(self, call: Call) -> None:
         """Called when a call is answered: writes the responses that are next in request order, then handles
         requests that had to wait."""
@@ -112,6 +116,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self.principal,
             self.login,
             self._listener.broker.authorizer,
+            self._listener.quotas.limits_of(self.principal, client_id or ""),
         )
         self.calls.append(call)
         self._state |= flags.HAS_CALLS if len(self.calls) < CALLS_MAX else flags.HAS_CALLS | flags.HAS_MANY_CALLS
@@ -145,6 +150,8 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
                 call.release()
             self._out += parts
             self._closes_after_write = self._closes_after_write or call.hang_up
+            if call.throttle_ms:
+                self._mute(call.throttle_ms / 1000)
             size = sum(map(len, parts))
             self._out_bytes += size
             self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)

@@ -35,6 +35,9 @@ async def create_partitions(request: CreatePartitionsRequest, call: Call, broker
             if counts[topic.name] > 1:
                 raise InvalidRequest(f"the request names topic {topic.name!r} more than once")
             call.check(Operation.ALTER, ResourceType.TOPIC, topic.name)
+            if not request.validate_only:
+                known = broker.image.by_name.get(topic.name)
+                call.change_partitions(max(0, topic.count - (0 if known is None else len(known.partitions))))
             await _grow(topic, request.validate_only, broker)
         except PenstockError as error:
             code, message = error.code, error.message

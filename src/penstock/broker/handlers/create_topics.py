@@ -34,11 +34,19 @@ async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker
             if counts[name] > 1:
                 raise InvalidRequest(f"the request names topic {name!r} {counts[name]} times")
             _check_allowed(topic, call)
+            if not request.validate_only:
+                call.change_partitions(_partitions(topic, broker))
             make = create_view if is_view(topic) else _create
             results.append(_shown(await make(topic, request.validate_only, broker), call))
         except PenstockError as error:
             results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+def _partitions(topic: CreatableTopic, broker: Broker) -> int:
+    return len(topic.assignments) or (
+        topic.num_partitions if topic.num_partitions > 0 else broker.configs["num.partitions"]
+    )
 
 
 def _check_allowed(topic: CreatableTopic, call: Call) -> None:

@@ -46,6 +46,7 @@ async def _delete(wanted: DeleteTopicState, call: Call, broker: Broker) -> Delet
             raise TopicAuthorizationFailed("no permission for this topic")  # without its name
         call.check(Operation.DELETE, ResourceType.TOPIC, topic.name)
         name, topic_id = topic.name, topic.topic_id
+        call.change_partitions(len(topic.partitions))
         if topic.view is not None:
             await drop_view(broker.metadata, topic.view, "deleted")
         else:

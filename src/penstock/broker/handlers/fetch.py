@@ -26,6 +26,8 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
     attempt = FetchAttempt(request, plan, call, broker, is_stable)
+    if attempt.follower is not None:
+        call.limits = None  # followers have a throttle of their own (KIP-73)
     if broker.image.views and attempt.follower is None and has_views(plan, broker):
         answer_views(attempt, call)
         return None
