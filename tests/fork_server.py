@@ -15,6 +15,7 @@ import json
 import os
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -33,9 +34,27 @@ _PRELOADED: Final = (
     "penstock.coordination.etcd",
 )
 _REQUEST_MAX: Final = 1 << 20
+_PID_BYTES: Final = 10
 _FDS: Final = 4
+FORKING_PYTHON: Final = (sys.executable, "-ISB", str(Path(__file__).resolve().with_name("fork_client.py")))
+"""Runs a script in a forked process; `forking_environment` has the environment of such commands."""
+CONTROL: Final = "PENSTOCK_TEST_FORK_SERVER"
+"""The variable that tells the client the descriptor of the fork server."""
 _HEEDED_AT_START: Final = ("PYTHON", "LD_", "MALLOC_", "UV_", "LC_", "LANG")
 """Variables that are read before `main`: by the loader, libc or Python."""
+
+
+def forking_environment(folder: Path) -> tuple[dict[str, str], int]:
+    """Puts a `penstock` into a folder that runs each command in a forked process, for scripts of a shell.
+
+    Returns the environment of such a script, and a descriptor that it must inherit.
+    """
+    command = folder / "penstock"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(FORKING_PYTHON)} {PENSTOCK} "$@"\n')
+    command.chmod(0o755)
+    fd = _server().control_fd
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, CONTROL: str(fd)}, fd
 
 
 class ForkedProcess:
@@ -56,10 +75,13 @@ class ForkedProcess:
         given = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
         descriptors = [given, out_of_child, err_of_child, status_of_child]
         try:
-            self.pid = _server().fork(command, environment, descriptors)
+            _server().fork(command, environment, descriptors)
         finally:
             for fd in descriptors:
                 os.close(fd)
+        answer = os.read(self._status, _PID_BYTES)
+        assert answer, "the fork server has ended"
+        self.pid = int(answer)
         self.stdout = open(out)  # noqa: SIM115
         self.stderr = None if stderr is not None else open(err)  # noqa: SIM115
         self.returncode: int | None = None
@@ -156,7 +178,6 @@ class _Server:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self._lock = threading.Lock()
         atexit.register(self._close)
 
     def _close(self) -> None:
@@ -164,7 +185,12 @@ class _Server:
             self._control.close()
             self._process.wait(10)
 
-    def fork(self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
+    @property
+    def control_fd(self) -> int:
+        return self._control.fileno()
+
+    def fork(self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
+        """The last descriptor is the pipe to which the server writes the pid, and then the exit code."""
         request = {
             "command": list(command),
             "environment": dict(environment),
@@ -173,11 +199,7 @@ class _Server:
         }
         data = json.dumps(request).encode()
         assert len(data) < _REQUEST_MAX
-        with self._lock:
-            socket.send_fds(self._control, [data], descriptors)
-            answer = self._control.recv(64)
-        assert answer, "the fork server has ended"
-        return int(answer)
+        socket.send_fds(self._control, [data], descriptors)
 
 
 _servers: list[_Server] = []
@@ -219,10 +241,12 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             request = json.loads(data)
             _become(request, descriptors)
             return dict(request)
-        *passed, running[pid] = descriptors
+        *passed, status = descriptors
+        running[pid] = status
         for fd in passed:
             os.close(fd)
-        control.send(b"%d" % pid)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(status, b"%0*d" % (_PID_BYTES, pid))
 
 
 def _report_ended(running: dict[int, int]) -> None:
@@ -249,11 +273,15 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     os.environ.update(request["environment"])
     sys.argv = list(request["command"])
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-    through = sys.stdout.write_through  # what PYTHONUNBUFFERED asks for
-    out, err = (io.BufferedWriter(io.FileIO(fd, "w", closefd=False)) for fd in (1, 2))
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, write_through=through)
+    through = bool(os.environ.get("PYTHONUNBUFFERED"))
+    files = (io.FileIO(fd, "w", closefd=False) for fd in (1, 2))
+    out, err = files if through else map(io.BufferedWriter, files)
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, write_through=through)  # type: ignore[type-var]
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(
-        err, errors="backslashreplace", line_buffering=True, write_through=through
+        err,  # type: ignore[type-var]
+        errors="backslashreplace",
+        line_buffering=True,
+        write_through=through,
     )
 
 
@@ -269,7 +297,26 @@ def main() -> None:
     gc.freeze()  # or the collector would copy all of these pages in each process
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
-        runpy.run_path(request["command"][0], run_name="__main__")
+        _run_to_the_end(request["command"][0])
+
+
+def _run_to_the_end(path: str) -> None:
+    """Runs a script, and ends the process without tearing down modules, which would copy most of the shared memory."""
+    code: object = None
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code
+        if not isinstance(code, int | None):
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as Python does at its end
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # Python reports it
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":
