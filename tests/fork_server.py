@@ -301,7 +301,7 @@ def main() -> None:
 
 
 def _run_to_the_end(path: str) -> None:
-    """Runs a script, and ends the process without tearing down modules, which would copy most of the shared memory."""
+    """Runs a script, and ends the process without tearing down modules, which would copy most of the memory."""
     code: object = None
     try:
         runpy.run_path(path, run_name="__main__")

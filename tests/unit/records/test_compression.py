@@ -6,11 +6,12 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import CorruptMessage, MessageTooLarge, UnsupportedCompression
 from penstock.records.compression import XERIAL_HEADER, Codec, codec_of, compress, decompress
+from tests.examples import examples
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 MIB = 1 << 20
@@ -25,7 +26,7 @@ def raw_snappy(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 @given(data=st.binary(max_size=300), times=st.sampled_from([1, 1, 500]))
 def test_compressed_bytes_are_decompressed_to_the_original(codec: Codec, data: bytes, times: int) -> None:
     data *= times
@@ -132,7 +133,7 @@ def test_junk_after_the_end_is_corrupt(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 @given(data=st.data())
 def test_damaged_input_never_raises_anything_else(codec: Codec, data: st.DataObject) -> None:
     whole = bytearray(compress(codec, data.draw(st.binary(max_size=200)) * 5))

@@ -6,7 +6,7 @@ from operator import is_
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import MalformedRequest
@@ -17,6 +17,7 @@ from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.schema import Buffer, Field, fields_of, message_of
+from tests.examples import examples
 
 from .catalogue import MESSAGES, is_flexible, label
 from .plain_encoder import encode_plainly
@@ -38,7 +39,7 @@ def any_version(cls: type) -> st.SearchStrategy[tuple[int, Any]]:
 
 @each_class
 def test_messages_are_read_back_and_encoded_as_by_the_plain_encoder(cls: type) -> None:
-    @settings(max_examples=25, deadline=None, database=None)
+    @examples(25, deadline=None, database=None)
     @given(any_version(cls))
     def check(drawn: tuple[int, Any]) -> None:
         version, message = drawn
