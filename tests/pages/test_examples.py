@@ -166,8 +166,8 @@ def run_python(example: Example, broker: BrokerProcess) -> None:
         else:
             assert process.wait(2 * PATIENCE_S) == 0, f"{example}:\n{output.read_text()}"
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # which the client passes on
+        process.wait(PATIENCE_S)
 
 
 def _marks(page: str) -> list[pytest.MarkDecorator]:
