@@ -2,7 +2,7 @@
 
 Half a second of the start of a broker, and most of a short command, is importing modules; the tests start hundreds of
 both. A forked process has a pid, descriptors, an environment and an exit code of its own, as after exec. What happens
-before `main` is not covered: tests that measure memory or CPU time, or change what Python reads when it starts, use
+before `main` is not covered: tests that measure the start or imports, or change what Python reads when it starts, use
 exec, and so do `penstock dev` and `serve --processes` for their brokers.
 """
 
@@ -26,12 +26,16 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
-_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log")
-_MODULES: Final = ("publish", "view", "delayed")
+_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log", "dev", "pipeline")
+_MODULES: Final = ("main", "publish", "view", "delayed", "user", "metrics")
 _PRELOADED: Final = (
     *(f"penstock.cli.{name}.commands" for name in _PACKAGES),
     *(f"penstock.cli.{name}" for name in _MODULES),
     "penstock.coordination.etcd",
+    "penstock.api.sync.connection",
+    "rich.console",
+    "rich.progress",
+    "rich.table",
 )
 _REQUEST_MAX: Final = 1 << 20
 _PID_BYTES: Final = 10
@@ -276,7 +280,7 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     through = bool(os.environ.get("PYTHONUNBUFFERED"))
     files = (io.FileIO(fd, "w", closefd=False) for fd in (1, 2))
     out, err = files if through else map(io.BufferedWriter, files)
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, write_through=through)  # type: ignore[type-var]
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, line_buffering=os.isatty(1), write_through=through)  # type: ignore[type-var]
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(
         err,  # type: ignore[type-var]
         errors="backslashreplace",
