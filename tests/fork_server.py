@@ -70,10 +70,17 @@ class ForkedProcess:
         *,
         environment: Mapping[str, str],
         stdin: int | None = None,
+        stdout: int | None = None,
         stderr: int | None = None,
+        text: bool = True,
     ) -> None:
-        """`stdin`: a descriptor, which is closed here; None for nothing. `stderr`: a descriptor; None for a pipe."""
-        out, out_of_child = os.pipe()
+        """`stdin`: a descriptor, which is closed here; None for nothing, or subprocess.PIPE. `stdout` and `stderr`:
+        descriptors; None for pipes, from which text or bytes are read."""
+        self.stdin: IO[bytes] | None = None
+        if stdin == subprocess.PIPE:
+            stdin, writing = os.pipe()
+            self.stdin = open(writing, "wb")  # noqa: SIM115
+        out, out_of_child = os.pipe() if stdout is None else (-1, os.dup(stdout))
         err, err_of_child = os.pipe() if stderr is None else (-1, os.dup(stderr))
         self._status, status_of_child = os.pipe()
         given = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
@@ -86,8 +93,9 @@ class ForkedProcess:
         answer = os.read(self._status, _PID_BYTES)
         assert answer, "the fork server has ended"
         self.pid = int(answer)
-        self.stdout = open(out)  # noqa: SIM115
-        self.stderr = None if stderr is not None else open(err)  # noqa: SIM115
+        mode = "r" if text else "rb"
+        self.stdout: Any = None if stdout is not None else open(out, mode)  # noqa: SIM115
+        self.stderr: Any = None if stderr is not None else open(err, mode)  # noqa: SIM115
         self.returncode: int | None = None
 
     def __enter__(self) -> "ForkedProcess":
@@ -95,9 +103,9 @@ class ForkedProcess:
 
     def __exit__(self, *_: object) -> None:
         self.wait()
-        self.stdout.close()
-        if self.stderr is not None:
-            self.stderr.close()
+        for file in (self.stdin, self.stdout, self.stderr):
+            if file is not None:
+                file.close()
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,6 +123,36 @@ class ForkedProcess:
             os.close(self._status)
             self.returncode = int(code)
         return self.returncode
+
+    def communicate(self, input: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Writes all of `input`, reads pipes of bytes to their end, and waits for that of the process."""
+        found: dict[str, bytes] = {}
+
+        def write() -> None:
+            if self.stdin is not None and not self.stdin.closed:
+                with contextlib.suppress(BrokenPipeError), self.stdin:
+                    self.stdin.write(input)
+
+        def read(name: str, file: IO[bytes]) -> None:
+            found[name] = file.read()
+
+        threads = [
+            threading.Thread(target=write),
+            threading.Thread(target=read, args=("stdout", self.stdout)),
+            threading.Thread(target=read, args=("stderr", self.stderr)),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self.wait(timeout)
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            for thread in threads:
+                thread.join()
+            self.__exit__()
+        return found["stdout"], found["stderr"]
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -135,35 +173,9 @@ def run(
     command: Sequence[str], *, input: bytes, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end in a forked process, as subprocess.run does."""
-    stdin, writing = os.pipe()
-    process = ForkedProcess(command, environment=environment, stdin=stdin)
-    assert process.stderr is not None
-    found: dict[str, bytes] = {}
-
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError), open(writing, "wb") as file:
-            file.write(input)
-
-    def read(name: str, file: IO[str]) -> None:
-        found[name] = file.buffer.read()
-
-    threads = [
-        threading.Thread(target=write),
-        threading.Thread(target=read, args=("stdout", process.stdout)),
-        threading.Thread(target=read, args=("stderr", process.stderr)),
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        code = process.wait(timeout)
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
-        process.__exit__()
-    return subprocess.CompletedProcess(command, code, found["stdout"], found["stderr"])
+    process = ForkedProcess(command, environment=environment, stdin=subprocess.PIPE, text=False)
+    out, err = process.communicate(input, timeout)
+    return subprocess.CompletedProcess(command, process.wait(), out, err)
 
 
 # -- the side of the tests
