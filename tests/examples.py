@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hypothesis import settings
 
-SHARE: Final = float(os.environ.get("EXAMPLES", "0.3"))
+SHARE: Final = float(os.environ.get("EXAMPLES", "0.2"))
 EXAMPLES_MIN: Final = 20
 """No share makes fewer of them, unless a test asks for fewer."""
 
