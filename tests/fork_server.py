@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
-_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log", "dev", "pipeline")
+_PACKAGES: Final = (
+    *("acl", "serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log", "dev", "pipeline"),
+)
 _MODULES: Final = ("main", "publish", "view", "delayed", "user", "metrics")
 _PRELOADED: Final = (
     *(f"penstock.cli.{name}.commands" for name in _PACKAGES),

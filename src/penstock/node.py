@@ -141,7 +141,7 @@ class Node:
         self._metrics.collectors.append(LoopMetrics(self._loop_monitor))
         broker = self._create_broker(configs, clock, loop)
         await metadata.start()
-        await self._servers.prepare_logins(metadata)
+        await self._servers.prepare(metadata)
         self._listener = KafkaListener(broker, self._metrics)
         self._http_listener.connections_max = configs["http.max.connections"]
         self._http_listener.refused = self._metrics.refused
@@ -226,6 +226,7 @@ class Node:
             transactions=coordinators.transactions,
             ask=self._peers.ask,
             throttle=self._throttle,
+            authorizer=self._servers.authorizer,
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._schemas = add_schemas(broker)

@@ -71,6 +71,16 @@ def key_of(topic: str | None, partition: int | None) -> str:
     return f"{topic}-{partition}"
 
 
+def kafka_error(error: KafkaException | SystemError) -> KafkaException:
+    """Returns the error of the producer. When it is fatal, confluent-kafka raises it in `poll` or `flush`, but calls
+    the remaining delivery callbacks first: these fail with a SystemError, because an exception is already set."""
+    if isinstance(error, KafkaException):
+        return error
+    if not isinstance(error.__cause__, KafkaException):
+        raise error
+    return error.__cause__
+
+
 class Worker(threading.Thread):
     """One producer or consumer. What it cannot cope with is kept for the test to see."""
 
@@ -149,7 +159,10 @@ class Writer(Worker):
                 self._begin_again(error)
                 continue
             self._sent += 1
-            self._producer.poll(0)
+            try:
+                self._producer.poll(0)
+            except (KafkaException, SystemError) as error:
+                self._begin_again(kafka_error(error))
         deadline_s = time.monotonic() + PATIENCE_S
         while left := self._producer.flush(5):
             assert time.monotonic() < deadline_s, f"{left} messages were never answered"
@@ -211,8 +224,8 @@ class TransactionWriter(Worker):
             messages: dict[str, Message] = {}
             try:
                 outcome = self._transact(messages)
-            except KafkaException as error:
-                outcome = self._give_up(error)
+            except (KafkaException, SystemError) as error:
+                outcome = self._give_up(kafka_error(error))
             self.outcomes[outcome] += 1
             self._history.note(Op(process=self.name, outcome=outcome, sent=tuple(messages.values())))
 

@@ -68,7 +68,9 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock topic create": TLS,
         "penstock user create": SASL,
         "# sasl.toml": FILE,
+        "# acl.toml": FILE,
         "# admin.properties": FILE,
+        "penstock acl add": "tests/cli/test_acl.py runs such commands on a broker with an authorizer",
         "mq = penstock.connect": TLS,
     },
     "docs/spark.md": {

@@ -40,6 +40,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
 from penstock.replication.throttle import Throttle
+from penstock.security.authorizer import Authorizer
 from penstock.wire.messages.registry_call import RegistryCallRequest, RegistryCallResponse
 from penstock.wire.schema import NIL_UUID
 
@@ -70,6 +71,8 @@ class Broker:
     """Thread pool for blocking or CPU-bound work: reads of cold segments, decompression of large batches."""
     groups: StateRuntimes
     transactions: StateRuntimes
+    authorizer: Authorizer | None = None
+    """Decides what clients may do; None if they may do everything."""
     throttle: Throttle = field(default_factory=Throttle)
     """Replication throttle: limits the bytes sent to followers that are not in sync (KIP-73)."""
     ask: AskPeer

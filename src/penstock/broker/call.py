@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from penstock.foundation.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from penstock.foundation.errors import NotAuthorized
+from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS
 from penstock.security.login_sessions import LoginSession
 from penstock.wire.codec import ELEMENTS_INLINE_MAX
@@ -11,6 +14,11 @@ from penstock.wire.encoders import UNBOUNDED
 from penstock.wire.frames import response_frame
 from penstock.wire.schema import Buffer
 
+_ALL_OPERATIONS = {
+    resource_type: sum(1 << operation for operation in operations)
+    for resource_type, operations in OPERATIONS_OF.items()
+}
+
 
 class Call:
     """A client request that waits for its response. A connection sends responses in the order of its requests."""
@@ -18,7 +26,9 @@ class Call:
     __slots__ = (
         "_encode_later",
         "_on_answer",
+        "amend",
         "api_key",
+        "authorizer",
         "client_id",
         "correlation_id",
         "frame_bytes",
@@ -35,6 +45,7 @@ class Call:
         "release",
         "started_s",
         "version",
+        "was_denied",
     )
 
     def __init__(
@@ -51,9 +62,11 @@ class Call:
         listener: str = "",
         principal: str = ANONYMOUS,
         login: LoginSession | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it.
-        `listener`: name of the listener that the request came in on. `login`: None if the listener has no SASL."""
+        `listener`: name of the listener that the request came in on. `login`: None if the listener has no SASL.
+        `authorizer`: None if all clients may do everything."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -64,10 +77,15 @@ class Call:
         self.listener = listener
         self.principal = principal
         self.login = login
+        self.authorizer = authorizer
+        self.was_denied = False
+        """Whether the client may not do a part of what it has requested."""
         self._on_answer = on_answer
         self._encode_later = encode_later
         self.parts: list[Buffer] | None = None
         self.hang_up = False
+        self.amend: Callable[[Any], Any] | None = None
+        """Changes the response before it is sent: adds what this broker has refused before it asked a coordinator."""
         self.is_answered = False
         self.is_disconnected = False
         """Whether the client's connection is closed: long-running work for this request may stop."""
@@ -83,12 +101,48 @@ class Call:
         """The client's host, without the port."""
         return self.peer.rpartition(":")[0]
 
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the client may do this with a resource, which need not exist."""
+        authorizer = self.authorizer
+        if authorizer is None or authorizer.allows(self.principal, self.host, operation, resource_type, name):
+            return True
+        self.was_denied = True
+        return False
+
+    def allows_in_cluster(self, operation: Operation) -> bool:
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def check(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raises the NotAuthorized of the resource's type if the client may not do this. Does not tell whether the
+        resource exists."""
+        if not self.allows(operation, resource_type, name):
+            raise NotAuthorized.of(self.principal, operation, resource_type, name)
+
+    def check_cluster(self, operation: Operation) -> None:
+        self.check(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there is any resource of this type, existing or not, with which the client may do this."""
+        authorizer = self.authorizer
+        if authorizer is None or authorizer.allows_any(self.principal, self.host, operation, resource_type):
+            return True
+        self.was_denied = True
+        return False
+
+    def operations(self, resource_type: ResourceType, name: str) -> int:
+        """Returns the operations that the client may do with a resource, as a bit field of responses."""
+        if self.authorizer is None:
+            return _ALL_OPERATIONS[resource_type]
+        return self.authorizer.operations(self.principal, self.host, resource_type, name)
+
     def answer(self, response: Any, hang_up: bool = False) -> None:
         """Sends the response; call it once. Pass None if the protocol has no response (acks=0). `hang_up`: closes
         the connection afterwards."""
         self.hang_up = self.hang_up or hang_up
         self.is_answered = True
         self.on_disconnect = None
+        if self.amend is not None and response is not None:
+            response = self.amend(response)
         limit = ELEMENTS_INLINE_MAX if self._encode_later is not None else UNBOUNDED
         try:
             self.parts = (

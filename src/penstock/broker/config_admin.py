@@ -5,12 +5,14 @@ from enum import IntEnum
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.call import Call
 from penstock.broker.configs import CLUSTER_WIDE, Configs
 from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.topic_changes import plan_configure
 from penstock.coordination.store import ABSENT, Delete, Op, Put
+from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.errors import InvalidConfig, InvalidRequest
 from penstock.foundation.settings import Table
 from penstock.groups.group_configs import GROUP_CONFIGS, check_group_configs
@@ -42,6 +44,28 @@ def check_topic_configs(overrides: Mapping[str, str], configs: Configs) -> None:
     for name in overrides:
         LOG_SETTINGS.get(name)
     configs.log_settings_of(overrides)
+
+
+_SUBJECTS: Final[Mapping[int, ResourceType]] = {
+    Resource.TOPIC: ResourceType.TOPIC,
+    Resource.GROUP: ResourceType.GROUP,
+}
+"""The resource of ACLs for each type of settings; those of other types are about the cluster."""
+
+
+def check_alter(call: Call, kind: int, name: str) -> None:
+    """Raises NotAuthorized if the client may not change the settings of a resource (of type `kind`)."""
+    _check(call, Operation.ALTER_CONFIGS, kind, name)
+
+
+def check_describe(call: Call, kind: int, name: str) -> None:
+    """Raises NotAuthorized if the client may not read the settings of a resource (of type `kind`)."""
+    _check(call, Operation.DESCRIBE_CONFIGS, kind, name)
+
+
+def _check(call: Call, operation: Operation, kind: int, name: str) -> None:
+    subject = _SUBJECTS.get(kind, ResourceType.CLUSTER)
+    call.check(operation, subject, CLUSTER_NAME if subject is ResourceType.CLUSTER else name)
 
 
 async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_only: bool) -> None:

@@ -3,20 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.decision import ClientRequest
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import NotAuthorized, PenstockError, TopicAuthorizationFailed
 from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.commands import ClientDisconnected
 from penstock.groups.errors import InvalidGroupId
 from penstock.groups.modern.group import ModernGroup
 from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
+from penstock.security.authorizer import Authorizer
 from penstock.wire.schema import with_field
 
+NOT_REQUESTED: Final = -(2**31)
+"""Value of `authorized_operations` in a response if the request did not ask for them."""
 ToErrorResponse = Callable[[PenstockError], Any]
 """Type of functions that build the response for an error."""
 
@@ -27,8 +31,18 @@ def error_response(response: Callable[..., Any], **fields: Any) -> ToErrorRespon
 
 
 def command(request: Any, call: Call) -> ClientRequest:
-    """Returns the request as a ClientRequest: with the version, client id and client host from the call."""
-    return ClientRequest(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
+    """Returns the request as a ClientRequest: with what the call tells of the client."""
+    return ClientRequest(
+        body=request,
+        version=call.version,
+        client_id=call.client_id or "",
+        client_host=call.host,
+        sees=None if call.authorizer is None else partial(_sees, call.authorizer, call.principal, call.host),
+    )
+
+
+def _sees(authorizer: Authorizer, principal: str, host: str, topic: str) -> bool:
+    return authorizer.allows(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, to_error: ToErrorResponse) -> None:
@@ -60,19 +74,26 @@ def ask_each(
     broker: Broker,
     runtimes: StateRuntimes,
     parts: Sequence[tuple[str, Any]],
+    operation: Operation,
     call: Call,
     to_error: Callable[[Any, PenstockError], Any],
     merge: Callable[[list[Any]], Any],
 ) -> Awaitable[None] | None:
-    """Submits each part of a request to the coordinator of its key; answers the call with the merged replies.
+    """Submits each part of a request to the coordinator of its key, if the client may do the `operation` with the
+    group or transactional id; answers the call with the merged replies.
 
     Several parts are submitted in time slices: then the result must be awaited. A single part is submitted at once.
     """
     gatherer = ResponseGatherer(call, len(parts), merge)
+    resource_type = ResourceType.GROUP if runtimes is broker.groups else ResourceType.TRANSACTIONAL_ID
 
     def submit() -> Steps[None]:
         for number, (key, part) in enumerate(parts):
-            runtimes.submit(key, command(part, call), gatherer.receiver(number, partial(to_error, part)))
+            receive = gatherer.receiver(number, partial(to_error, part))
+            if call.allows(operation, resource_type, key):
+                runtimes.submit(key, command(part, call), receive)
+            else:
+                receive(NotAuthorized.of(call.principal, operation, resource_type, key))
             yield
 
     return broker.slices.run(submit()) if len(parts) > 1 else run_steps(submit())
@@ -94,10 +115,49 @@ def describe_each(
         broker,
         broker.groups,
         [(group_id, with_field(request, "group_ids", (group_id,))) for group_id in named],
+        Operation.DESCRIBE,
         call,
         lambda part, error: respond([of.describe_error(part.group_ids[0], error)]),
-        lambda answers: respond(errors + [group for answer in answers for group in answer.groups]),
+        lambda answers: respond(errors + [_shown(of, group, call) for answer in answers for group in answer.groups]),
     )
+
+
+def _shown(of: type[ModernGroup[Any, Any, Any]], group: Any, call: Call) -> Any:
+    """Returns the description of a group, or an error if the group reads a topic that the client may not know."""
+    if call.authorizer is None or group.error_code:
+        return group
+    if group.authorized_operations != NOT_REQUESTED:
+        group = with_field(group, "authorized_operations", call.operations(ResourceType.GROUP, group.group_id))
+    hidden = [name for name in _topics_in(group) if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+    if not hidden:
+        return group
+    denied = TopicAuthorizationFailed(
+        "The group has described topic(s) that the client is not authorized to describe."
+    )
+    return of.describe_error(group.group_id, denied)
+
+
+def _topics_in(group: Any) -> set[str]:
+    """Returns the topics that are named in the description of a group: they are assigned to its members or, for a
+    streams group, in its topology."""
+    topology = getattr(group, "topology", None)
+    if topology is not None:
+        return {
+            name
+            for part in topology.subtopologies or ()
+            for name in (
+                *part.source_topics,
+                *part.repartition_sink_topics,
+                *(topic.name for topic in (*part.repartition_source_topics, *part.state_changelog_topics)),
+            )
+        }
+    assignments = (
+        getattr(member, name)
+        for member in group.members
+        for name in ("assignment", "target_assignment")
+        if hasattr(member, name)
+    )
+    return {topic.topic_name for assignment in assignments for topic in getattr(assignment, "topic_partitions", ())}
 
 
 async def ask_all(

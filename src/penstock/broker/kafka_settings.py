@@ -125,7 +125,6 @@ _UNUSED_NAMES: Final = frozenset(
 """Names of Kafka settings (of Kafka 3.0 to 4.3) that are accepted with a warning, but have no effect in Penstock."""
 
 _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
-    "authorizer.class.name": ("",),
     "log.cleaner.enable": ("true",),
 }
 """Values of otherwise unsupported settings that are accepted because Penstock behaves that way anyway."""
@@ -138,9 +137,8 @@ _SECURITY_OR_DURABILITY: Final = re.compile(
 """Matches names of settings about authentication, authorization, fsync and durability. Applied only to names that
 Penstock does not support."""
 _WELL_KNOWN_UNSUPPORTED: Final = (
-    "authorizer.class.name",
     "log.cleaner.enable",
-    "super.users",
+    "principal.builder.class",
 )
 """Common unsupported settings about security or durability. A setting whose unknown name resembles one of them stops
 the broker from starting, because it is probably a misspelling."""

@@ -186,6 +186,9 @@ class _PieceCall(Call):
             whole.peer,
             lambda call: None,
             listener=whole.listener,
+            principal=whole.principal,
+            login=whole.login,
+            authorizer=whole.authorizer,
         )
         self._whole = whole
         self._answered = answered
@@ -195,7 +198,8 @@ class _PieceCall(Call):
         self.is_answered = True
         self.on_disconnect = None
         if not self._answered.done():
-            self._answered.set_result(response)
+            amended = response if self.amend is None or response is None else self.amend(response)
+            self._answered.set_result(amended)
 
     def cancel(self) -> None:
         """Called when the client has disconnected: cancels the handler's work and ends the wait for its response."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.broker import handlers
+from penstock.broker.permissions import Need, Refusal, refusal_of
+from penstock.foundation.errors import NotAuthorized
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import REQUESTS, message_of
 
@@ -28,13 +30,21 @@ class Api:
     flexible_from: int
     handler: Callable[[Any, "Call", "Broker"], Any | Awaitable[Any] | None]
     """Handles a request: returns the response, an awaitable of the response, or None if it answers the call later."""
+    needs: tuple[Need, ...] = ()
+    """Permissions that a client needs for the whole request."""
 
 
 APIS: Final[dict[int, Api]] = {}
 
 
-def handles(key: ApiKey, *, versions: range | None = None) -> Callable[[H], H]:
-    """Decorator that registers a handler for an API, for all versions in its schema or only for `versions`."""
+def handles(
+    key: ApiKey, *needs: Need, versions: range | None = None, refuse: Refusal | None = None
+) -> Callable[[H], H]:
+    """Decorator that registers a handler for an API, for all versions in its schema or only for `versions`.
+
+    It is called only if the client has the permissions `needs`; else `refuse` builds the response, which by default
+    has the error as that of the whole request.
+    """
 
     def register(handler: H) -> H:
         message = message_of(REQUESTS[key])
@@ -43,11 +53,25 @@ def handles(key: ApiKey, *, versions: range | None = None) -> Callable[[H], H]:
             request=REQUESTS[key],
             versions=versions or message.versions,
             flexible_from=message.flexible_from,
-            handler=handler,
+            handler=_guarded(handler, needs, refuse or refusal_of(key)) if needs else handler,
+            needs=needs,
         )
         return handler
 
     return register
+
+
+def _guarded(handler: Handler, needs: tuple[Need, ...], refuse: Refusal) -> Handler:
+    def guarded(request: Any, call: "Call", broker: "Broker") -> Any:
+        if call.authorizer is not None:
+            try:
+                for need in needs:
+                    need.check(request, call)
+            except NotAuthorized as error:
+                return refuse(error)
+        return handler(request, call, broker)
+
+    return guarded
 
 
 def load_handlers() -> None:

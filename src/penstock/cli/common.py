@@ -237,8 +237,8 @@ def _yes_no(value: object) -> object:
     return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
-def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table. Columns whose name starts with `#` are right-aligned numbers."""
+def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
+    """Prints a table, on standard error if `err`. Columns whose name starts with `#` are right-aligned numbers."""
     from rich.console import Console  # imported here: it is slow to import
     from rich.table import Table
     from rich.text import Text
@@ -249,10 +249,11 @@ def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         table.add_column(column.removeprefix("#"), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
+    width = None if (sys.stderr if err else sys.stdout).isatty() else PIPE_COLUMNS
+    console = Console(width=width, stderr=err)
     with console.capture() as captured:
         console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), err=err)
 
 
 # -- running

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "metrics": "penstock.cli.metrics:metrics",
     "cluster": "penstock.cli.cluster.commands:cluster",
     "user": "penstock.cli.user:user",
+    "acl": "penstock.cli.acl.commands:acl",
     "security": "penstock.cli.security.commands:security",
     "log": "penstock.cli.log.commands:log",
     "pipeline": "penstock.cli.pipeline.commands:pipeline",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.cluster.acls import Acls
 from penstock.cluster.image_builder import SLICE_KEYS as SLICE_KEYS
 from penstock.cluster.image_builder import ImageDraft, shown_view
 from penstock.cluster.image_parts import COUNT_UNKNOWN as COUNT_UNKNOWN
@@ -64,6 +65,8 @@ class ClusterImage:
     """Views (filtered virtual topics) by id, maybe also views of deleted topics, which count as deleted."""
     users: Mapping[str, User] = field(default_factory=lambda: EMPTY)
     """Users with their credentials, by name."""
+    acls: Acls = field(default_factory=lambda: EMPTY)
+    """All ACLs, by resource pattern."""
     login_secret: str = field(default="", repr=False)
     """The secret of made-up salts (keys.LOGIN_SECRET); empty until a broker with a SASL listener has created it."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from penstock.cluster import keys
+from penstock.cluster.acls import read_acls
 from penstock.cluster.image_parts import (
     COUNT_UNKNOWN,
     EMPTY,
@@ -97,6 +98,8 @@ class ImageDraft:
             case keys.USERS:
                 name = keys.plain_name_of(rest)
                 self._put("users", name, value and User.read(name, value))
+            case keys.ACLS:
+                self._put("acls", keys.pattern_of(rest), value and read_acls(value))
             case keys.LOGIN_SECRET:
                 self._changed["login_secret"] = value or ""
             case keys.VIEWS:

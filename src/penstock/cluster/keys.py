@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
+from penstock.foundation.acls import Pattern, PatternType, ResourceType
 from penstock.foundation.ids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "cluster"
@@ -43,6 +44,9 @@ VIEWS: Final = "views"
 USERS: Final = "users"
 USER_CHANGES: Final = "user-changes"
 """Key of the counter that every change of users increments: the key of a user can be deleted and created again."""
+ACLS: Final = "acls"
+ACL_CHANGES: Final = "acl-changes"
+"""Key of the counter that every change of ACLs increments, for the same reason."""
 LOGIN_SECRET: Final = "login-secret"
 """Key of the secret from which all brokers derive the same made-up salts for users that do not exist."""
 
@@ -118,6 +122,17 @@ def client_metrics(name: str) -> str:
 def user(name: str) -> str:
     """Returns the key of a user, with the name percent-encoded. Its value has the user's credentials."""
     return f"{USERS}/{quote(name, safe='')}"
+
+
+def acls(pattern: Pattern) -> str:
+    """Returns the key of the ACLs of a resource pattern, with its name percent-encoded."""
+    return f"{ACLS}/{int(pattern.resource_type)}/{int(pattern.pattern_type)}/{quote(pattern.name, safe='')}"
+
+
+def pattern_of(text: str) -> Pattern:
+    """Returns the pattern of a key made by `acls`, without the first part of the key."""
+    resource_type, pattern_type, name = text.split("/")
+    return Pattern(ResourceType(int(resource_type)), PatternType(int(pattern_type)), unquote(name))
 
 
 def plain_name_of(text: str) -> str:

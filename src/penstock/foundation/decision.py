@@ -6,6 +6,7 @@ the same code. Other state (waiting requests, heartbeat times) may change in `de
 records of that decision could not be persisted: then nothing is applied, and waiting clients retry.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 NO_PRODUCER: Final = -1
@@ -29,6 +30,8 @@ class ClientRequest(NamedTuple):
     version: int
     client_id: str
     client_host: str
+    sees: Callable[[str], bool] | None = None
+    """Whether the client may know a topic; None if it may know all."""
 
 
 class StateRecord:

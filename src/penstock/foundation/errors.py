@@ -5,6 +5,7 @@ An error message says what is wrong, what was expected and what to do about it.
 
 from typing import ClassVar
 
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
 
 
@@ -170,3 +171,51 @@ class CoordinatorLoadInProgress(PenstockError):
 
 class NotCoordinator(PenstockError):
     code = ErrorCode.NOT_COORDINATOR
+
+
+class NotAuthorized(PenstockError):
+    """The client may not do this. One subclass for each type of resource."""
+
+    @staticmethod
+    def of(principal: str, operation: Operation, resource_type: ResourceType, name: str) -> "NotAuthorized":
+        """Returns the error of the subclass for a type of resource."""
+        what = "the cluster" if resource_type is ResourceType.CLUSTER else f"{_WORDS[resource_type]} {name!r}"
+        verb = operation.name.lower().replace("_", " ")
+        return _NOT_AUTHORIZED[resource_type](f"{principal} has no permission for {verb} on {what}")
+
+
+class TopicAuthorizationFailed(NotAuthorized):
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class GroupAuthorizationFailed(NotAuthorized):
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationFailed(NotAuthorized):
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class TransactionalIdAuthorizationFailed(NotAuthorized):
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class DelegationTokenAuthorizationFailed(NotAuthorized):
+    code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+
+
+class SecurityDisabled(PenstockError):
+    """The request is about ACLs, and the cluster has no authorizer."""
+
+    code = ErrorCode.SECURITY_DISABLED
+
+
+_WORDS = {resource_type: resource_type.name.lower().replace("_", " ") for resource_type in ResourceType}
+_NOT_AUTHORIZED = {
+    ResourceType.TOPIC: TopicAuthorizationFailed,
+    ResourceType.GROUP: GroupAuthorizationFailed,
+    ResourceType.CLUSTER: ClusterAuthorizationFailed,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+    ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationFailed,
+    ResourceType.USER: DelegationTokenAuthorizationFailed,
+}

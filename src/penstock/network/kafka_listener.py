@@ -72,7 +72,7 @@ class KafkaListener:
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
-        self._broker_configs = broker.image.broker_configs
+        self._applied = broker.image
         self.http = ""
         """Address of the HTTP listener, told to HTTP clients that connect to the Kafka port by mistake."""
         self._all_closed: asyncio.Event | None = None
@@ -115,9 +115,9 @@ class KafkaListener:
             self._buffers.put_back(large.borrowed)
 
     def apply(self, image: ClusterImage) -> None:
-        """Clears the fast paths of all connections if the broker's settings, on which they depend, have changed."""
-        if image.broker_configs is not self._broker_configs:
-            self._broker_configs = image.broker_configs
+        """Clears the fast paths of all connections if the settings or ACLs, on which they depend, have changed."""
+        before, self._applied = self._applied, image
+        if image.broker_configs is not before.broker_configs or image.acls is not before.acls:
             for connection in self.connections:
                 connection.report()
                 connection.fast_paths.clear()

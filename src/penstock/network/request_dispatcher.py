@@ -96,7 +96,8 @@ class RequestDispatcher(ResponseSender):
                 call.answer(result)
             self._collect()
             # A repeated request can take the fast path.
-            learn(self.fast_paths, frame, request, self._listener.broker)
+            if not call.was_denied:
+                learn(self.fast_paths, frame, request, self._listener.broker)
 
     def _refuse(self, header: RequestHeader) -> None:
         if header.api_key != ApiKey.API_VERSIONS:

@@ -111,6 +111,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self.listener_name,
             self.principal,
             self.login,
+            self._listener.broker.authorizer,
         )
         self.calls.append(call)
         self._state |= flags.HAS_CALLS if len(self.calls) < CALLS_MAX else flags.HAS_CALLS | flags.HAS_MANY_CALLS

@@ -1,6 +1,7 @@
 """The listen sockets of a broker: one for each Kafka listener and one for HTTP, with TLS where it is configured."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,9 @@ from penstock.cluster.image import ClusterImage
 from penstock.cluster.listeners import Listeners
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
+from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.address import Address
+from penstock.foundation.authorizer_settings import AuthorizerSettings
 from penstock.foundation.descriptors import Reserve
 from penstock.foundation.sasl_settings import SaslSettings, inter_broker_login
 from penstock.foundation.security_protocol import SecurityProtocol
@@ -28,8 +31,11 @@ from penstock.network.login_connection import LoginConnection, Logins
 from penstock.network.tls_connection import TlsConnection
 from penstock.network.tls_server import TlsServer
 from penstock.security.accounts import Accounts
-from penstock.security.certificate_principal import PrincipalOf, no_certificate, principal_mapper
+from penstock.security.authorizer import Authorizer
+from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
 from penstock.security.login_sessions import FailedLogins, LoginServer
+
+logger = logging.getLogger(__name__)
 
 SECRET_BYTES: Final = 32
 HTTP: Final = "HTTP"
@@ -54,6 +60,7 @@ class Servers:
         """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
         accounts = Accounts(lambda: image().users, lambda: image().login_secret, self._login_thread)
         failed = FailedLogins(refused)
+        self.authorizer: Final = _authorizer(values, image)
         self._login_servers = {
             each.name: LoginServer(
                 listener=each.name, settings=SaslSettings.parse(values, each.name), accounts=accounts, failed=failed
@@ -81,10 +88,27 @@ class Servers:
         self._servers: list[asyncio.Server | TlsServer] = []
         self._logins: Logins | None = None
 
-    async def prepare_logins(self, metadata: Metadata) -> None:
-        """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL."""
+    async def prepare(self, metadata: Metadata) -> None:
+        """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL.
+        Warns if brokers may not do what they must do between them."""
         if self._login_servers:
             await metadata.edit(keys.LOGIN_SECRET, lambda known: known or secrets.token_hex(SECRET_BYTES))
+        principal, authorizer = self._own_principal(), self.authorizer
+        if authorizer is None or principal is None:
+            return
+        host = self.listeners[self.listeners.inter_broker].bind.host
+        if not authorizer.allows(principal, host, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            logger.warning(
+                "broker_is_not_authorized principal=%r reason='brokers cannot replicate; add it to super.users, or "
+                "let brokers log in as one of them (inter.broker.listener.name)'",
+                principal,
+            )
+
+    def _own_principal(self) -> str | None:
+        """Returns the principal that this broker has for other brokers; None if that depends on its certificate."""
+        if self.inter_broker.login is not None:
+            return f"User:{self.inter_broker.login.username}"
+        return ANONYMOUS if self.inter_broker.tls is None else None
 
     @property
     def http_has_tls(self) -> bool:
@@ -172,6 +196,13 @@ class Servers:
 def _server_context(settings: TlsSettings, name: str) -> TlsContext:
     settings.check_server(name)
     return TlsContext(settings, server_side=True)
+
+
+def _authorizer(values: Mapping[str, str], image: Callable[[], ClusterImage]) -> Authorizer | None:
+    settings = AuthorizerSettings.parse(values)
+    if settings is None:
+        return None
+    return Authorizer(lambda: image().acls, settings.super_users, allow_if_none=settings.allow_if_none)
 
 
 def _principal_of(settings: TlsSettings) -> PrincipalOf:

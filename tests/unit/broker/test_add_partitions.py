@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.call import Call
 from penstock.broker.produce.produced_batch import find_partitions
 from penstock.broker.produce.transaction import find_first_batches, verify_first_batches
 from penstock.broker.transactions.add_partitions import TRIES_MAX
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition
+from penstock.wire.keys import ApiKey
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from ..log.builders import NOW_MS, batch
@@ -22,6 +24,8 @@ from ..replication.broker_state import World, world_at
 BEFORE = ProducerKey(7, 0)
 NOW = ProducerKey(7, 1)
 ORDERS = TopicPartition("orders", 0)
+
+CALL = Call(ApiKey.PRODUCE, 12, 1, "test", 0.0, 0, "127.0.0.1:1", lambda call: None)
 
 
 class Coordinator:
@@ -71,7 +75,7 @@ def test_a_marker_that_comes_meanwhile_is_asked_about(
             data = [PartitionProduceData(index=0, records=records)]
             topics = [TopicProduceData(name="orders", partition_data=data)]
             request = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=topics)
-            (sent,) = find_partitions(request, broker)
+            (sent,) = find_partitions(request, CALL, broker)
             assert find_first_batches([sent]) == {NOW: [sent]}
             done: list[bool] = []
             verify_first_batches("id", 12, [sent], broker, lambda: done.append(sent.may_begin))

@@ -22,7 +22,7 @@ from penstock.foundation.errors import InvalidConfig
         ({"log.flush.scheduler.interval.ms": "1000"}, {"log.flush.interval.ms": "1000"}),
         ({"min.insync.replicas": "2", "num.partitions": "3"}, {"min.insync.replicas": "2", "num.partitions": "3"}),
         ({"node.id": "1", "log.dirs": "/d", "listeners": "PLAINTEXT://:1"}, {}),
-        ({"authorizer.class.name": "", "log.cleaner.enable": "true"}, {}),
+        ({"log.cleaner.enable": "true"}, {}),
         (
             {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"},
             {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"},
@@ -69,8 +69,6 @@ def test_a_name_that_is_not_known_is_reported_with_what_was_meant_or_refused() -
     [
         ("ssl.engine.factory.class", "org.example.Factory", "not supported"),
         ("sasl.kerberos.service.name", "kafka", "not supported"),
-        ("authorizer.class.name", "org.example.Authorizer", "not supported"),
-        ("super.users", "User:admin", "not supported"),
         ("listener.name.a.gssapi.sasl.jaas.config", "x", "not supported"),
         ("principal.builder.class", "org.example.Builder", "not supported"),
         ("log.cleaner.enable", "false", "not supported"),

@@ -4,11 +4,13 @@ import asyncio
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.call import Call
 from penstock.broker.fetch.follower_reads import FollowerReads
 from penstock.broker.fetch.partition_readers import PartitionReader, read_visible
 from penstock.broker.fetch.sessions import FetchPlan, Key
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError, TopicAuthorizationFailed
 from penstock.foundation.steps import Steps, run_steps
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
@@ -39,9 +41,10 @@ WARM_ATTEMPTS: Final = 3
 class FetchAttempt:
     """A Fetch request and the records last read for it. Each read replaces the result of the previous read."""
 
-    def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
+    def __init__(self, request: FetchRequest, plan: FetchPlan, call: Call, broker: Broker, is_stable: bool) -> None:
         self.request = request
         self.plan = plan
+        self._call = call
         self.broker = broker
         self.is_stable = is_stable
         self.follower = FollowerReads.of(request, broker)
@@ -117,6 +120,8 @@ class FetchAttempt:
         limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.read_bytes)
         # The first batch of a response is complete, however large: otherwise the consumer would be stuck.
         force = self.read_bytes == 0
+        if self._call.authorizer is not None:
+            self._check_allowed(key)
         partition = self.find(key)
         try:
             if self.follower is not None:
@@ -133,6 +138,18 @@ class FetchAttempt:
         # A consumer that must read elsewhere, and a log that must be truncated, get their answer at once.
         self.failed |= data.preferred_read_replica >= 0 or data.diverging_epoch is not None
         return data
+
+    def _check_allowed(self, key: Key) -> None:
+        """Raises TopicAuthorizationFailed if the client may not read the topic. Checked at each read: the permission
+        may end while the request waits."""
+        if self.follower is not None:
+            is_allowed = self._call.allows_in_cluster(Operation.CLUSTER_ACTION)
+        else:
+            topic = None if key[0] else self.broker.image.shown.get(key[1])
+            name = key[0] if topic is None else topic.name
+            is_allowed = not name or self._call.allows(Operation.READ, ResourceType.TOPIC, name)
+        if not is_allowed:
+            raise TopicAuthorizationFailed(f"{self._call.principal} may not read this topic")
 
     def _read_for_consumer(
         self, partition: Partition, key: Key, wanted: FetchPartition, limit_bytes: int, force: bool, blocking: bool

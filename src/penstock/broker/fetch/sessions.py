@@ -44,6 +44,8 @@ class CachedPartition:
 @dataclass(slots=True)
 class Session:
     session_id: int
+    principal: str
+    """The client that opened it: others cannot continue or close it."""
     by_id: bool
     """Whether requests of this session have topic ids rather than names (version 13 and later)."""
     epoch: int = 1
@@ -102,27 +104,30 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, now_ms: int, *, by_id: bool = False) -> FetchPlan:
+    def plan(self, request: FetchRequest, principal: str, now_ms: int, *, by_id: bool = False) -> FetchPlan:
         """Returns the partitions to fetch for a request. `by_id`: the request has topic ids rather than names.
 
         Raises SessionNotFound, InvalidSessionEpoch or SessionTopicIds; the client then sends a full request.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id != NO_SESSION:
-                self._sessions.pop(request.session_id, None)
+            session = self._sessions.get(request.session_id)
+            if session is not None and session.principal == principal:
+                del self._sessions[request.session_id]
             wanted = _partitions_in(request)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchPlan(wanted=wanted)
-            return FetchPlan(wanted=wanted, session=self._open(wanted, now_ms, by_id))
-        return self._continue(request, now_ms, by_id)
+            return FetchPlan(wanted=wanted, session=self._open(wanted, principal, now_ms, by_id))
+        return self._continue(request, principal, now_ms, by_id)
 
-    def _open(self, wanted: list[tuple[Key, FetchPartition]], now_ms: int, by_id: bool) -> Session | None:
+    def _open(
+        self, wanted: list[tuple[Key, FetchPartition]], principal: str, now_ms: int, by_id: bool
+    ) -> Session | None:
         if not wanted or len(wanted) > SESSION_PARTITIONS_MAX or not self._ensure_slot(now_ms):
             return None
         self._last_id = self._last_id % (2**31 - 1) + 1
         while self._last_id in self._sessions:
             self._last_id = self._last_id % (2**31 - 1) + 1
-        session = Session(self._last_id, by_id, used_ms=now_ms)
+        session = Session(self._last_id, principal, by_id, used_ms=now_ms)
         session.partitions = {key: CachedPartition(partition) for key, partition in wanted}
         self._sessions[session.session_id] = session
         return session
@@ -138,9 +143,9 @@ class FetchSessions:
         del self._sessions[oldest.session_id]
         return True
 
-    def _continue(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchPlan:
+    def _continue(self, request: FetchRequest, principal: str, now_ms: int, by_id: bool) -> FetchPlan:
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.principal != principal:
             raise SessionNotFound(
                 f"fetch session {request.session_id} does not exist or was evicted; send a full fetch"
             )

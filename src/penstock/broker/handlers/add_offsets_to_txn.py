@@ -7,6 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import command
 from penstock.broker.internal_topics import create_internal_topic
+from penstock.broker.permissions import READ_GROUP, WRITE_IN_TRANSACTION
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -15,7 +16,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN)
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, WRITE_IN_TRANSACTION, READ_GROUP)
 def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, call: Call, broker: Broker
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse | None] | None:

@@ -6,10 +6,12 @@ from typing import Any
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ResponseGatherer, command
+from penstock.broker.permissions import refusal_of
 from penstock.broker.registry import handles
 from penstock.cluster.views import NotAllowedOnView
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import ClusterAuthorizationFailed, NotAuthorized, PenstockError
 from penstock.foundation.ids import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.transactions import add_partitions
 from penstock.wire.keys import ApiKey
@@ -23,12 +25,19 @@ from penstock.wire.messages.add_partitions_to_txn import (
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN)
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker: Broker) -> None:
     version, topics = call.version, broker.image.by_name
+    is_of_broker = version >= add_partitions.BATCHED_FROM
+    if is_of_broker and not call.allows_in_cluster(Operation.CLUSTER_ACTION):
+        refused = refusal_of(ApiKey.ADD_PARTITIONS_TO_TXN)
+        call.answer(refused(ClusterAuthorizationFailed(f"{call.principal} is not a broker")))
+        return
     # Only brokers send the versions for many transactions: those may add the offsets of a group (TxnOffsetCommit).
-    forbidden = INTERNAL_TOPICS if version < add_partitions.BATCHED_FROM else {TRANSACTIONS_TOPIC}
+    forbidden = {TRANSACTIONS_TOPIC} if is_of_broker else INTERNAL_TOPICS
 
     def check_partition(one: TopicPartition) -> ErrorCode:
         if one.topic in forbidden:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
+        if not is_of_broker and not call.allows(Operation.WRITE, ResourceType.TOPIC, one.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = topics.get(one.topic)
         if topic is not None and one.partition in topic.partitions:
             return ErrorCode.NONE
@@ -39,6 +48,10 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker
     gatherer = ResponseGatherer(call, len(wanted), partial(_merge, version))
     for number, one in enumerate(wanted):
         take = gatherer.receiver(number, partial(_refused, one, version))
+        name = one.transactional_id
+        if not is_of_broker and not call.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+            take(NotAuthorized.of(call.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name))
+            continue
         unknown = add_partitions.refuse_unknown(one, check_partition)
         if unknown is not None:
             take(add_partitions.response([unknown], version))

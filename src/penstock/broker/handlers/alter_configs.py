@@ -2,7 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.config_admin import alter
+from penstock.broker.config_admin import alter, check_alter
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidConfig, PenstockError
 from penstock.wire.keys import ApiKey
@@ -20,6 +20,7 @@ async def alter_configs(request: AlterConfigsRequest, call: Call, broker: Broker
     for resource in request.resources:
         code, message = 0, None
         try:
+            check_alter(call, resource.resource_type, resource.resource_name)
             await _replace(broker, resource, request.validate_only)
         except PenstockError as error:
             code, message = error.code, error.message

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.partition_lookup import find_partition, run_with_timeout
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
 from penstock.cluster.administration import reassign
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition, TopicPartition
@@ -21,7 +23,7 @@ from penstock.wire.messages.alter_partition_reassignments import (
 Failures = Mapping[TopicPartition, PenstockError]
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, in_cluster(Operation.ALTER))
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, call: Call, broker: Broker
 ) -> AlterPartitionReassignmentsResponse:

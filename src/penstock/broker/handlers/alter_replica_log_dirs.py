@@ -3,6 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.alter_replica_log_dirs import (
@@ -22,7 +23,7 @@ def alter_replica_log_dirs(
         for topic in folder.topics:
             results.setdefault(topic.name, []).extend(
                 AlterReplicaLogDirPartitionResult(
-                    partition_index=number, error_code=_code(broker, folder.path, topic.name, number)
+                    partition_index=number, error_code=_code(call, broker, folder.path, topic.name, number)
                 )
                 for number in topic.partitions
             )
@@ -35,7 +36,9 @@ def alter_replica_log_dirs(
     )
 
 
-def _code(broker: Broker, path: str, name: str, number: int) -> ErrorCode:
+def _code(call: Call, broker: Broker, path: str, name: str, number: int) -> ErrorCode:
+    if not call.allows_in_cluster(Operation.ALTER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if path != broker.log_dir:
         return ErrorCode.LOG_DIR_NOT_FOUND
     topic = broker.image.by_name.get(name)

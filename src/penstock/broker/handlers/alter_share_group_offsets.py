@@ -3,9 +3,11 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask_share_coordinator
+from penstock.broker.permissions import READ_GROUP
 from penstock.broker.registry import handles
 from penstock.broker.share.delivery_states import ask_leaders
 from penstock.cluster.administration import add_companion
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
@@ -21,12 +23,12 @@ from penstock.wire.messages.share_state import PLACE
 from penstock.wire.schema import NIL_UUID
 
 
-@handles(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
+@handles(ApiKey.ALTER_SHARE_GROUP_OFFSETS, READ_GROUP)
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, call: Call, broker: Broker
 ) -> AlterShareGroupOffsetsResponse:
     try:
-        outcome = await _alter(request, broker)
+        outcome = await _alter(request, call, broker)
     except PenstockError as error:
         return AlterShareGroupOffsetsResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=()
@@ -49,7 +51,7 @@ async def alter_share_group_offsets(
 
 
 async def _alter(
-    request: AlterShareGroupOffsetsRequest, broker: Broker
+    request: AlterShareGroupOffsetsRequest, call: Call, broker: Broker
 ) -> dict[tuple[str, int], tuple[int, str | None]]:
     """Sets the start offsets; returns error code and message by (topic, partition)."""
     image = broker.image
@@ -59,7 +61,10 @@ async def _alter(
     for topic in request.topics:
         known = image.by_name.get(topic.topic_name)
         for entry in topic.partitions:
-            if known is None or entry.partition_index not in known.partitions:
+            if not call.allows(Operation.READ, ResourceType.TOPIC, topic.topic_name):
+                why = f"{call.principal} may not read topic {topic.topic_name!r}"
+                outcome[topic.topic_name, entry.partition_index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED, why
+            elif known is None or entry.partition_index not in known.partitions:
                 why = f"topic {topic.topic_name!r} or its partition {entry.partition_index} does not exist"
                 outcome[topic.topic_name, entry.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
             elif known.is_internal:

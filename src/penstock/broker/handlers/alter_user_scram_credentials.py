@@ -9,9 +9,11 @@ from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.cluster.user_changes import UserChange, plan_user_changes
 from penstock.cluster.users import check_user_name
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import (
     DuplicateResource,
+    NotAuthorized,
     PenstockError,
     UnacceptableCredential,
     UnsupportedSaslMechanism,
@@ -42,6 +44,11 @@ async def alter_user_scram_credentials(
     by_user: dict[str, list[Alteration]] = {}
     for entry in alterations:
         by_user.setdefault(entry.name, []).append(entry)
+    if not call.allows_in_cluster(Operation.ALTER):
+        denied = NotAuthorized.of(call.principal, Operation.ALTER, ResourceType.CLUSTER, "")
+        return AlterUserScramCredentialsResponse(
+            throttle_time_ms=0, results=[_result(name, denied) for name in by_user]
+        )
     failed: dict[str, PenstockError] = {}
     changes: list[UserChange] = []
     for name, of_user in by_user.items():

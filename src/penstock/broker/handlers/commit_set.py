@@ -9,7 +9,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask, command, submit
 from penstock.broker.registry import handles
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.acls import Operation, ResourceType
+from penstock.foundation.errors import NotAuthorized, PenstockError
 from penstock.foundation.spark_ids import coordinator_key_of
 from penstock.transactions.commands import CommitPreparedSet
 from penstock.transactions.commit_sets import prepare_steps, refuse
@@ -24,6 +25,11 @@ PREPARED_MIN: Final = 200
 @handles(ApiKey.COMMIT_SET)
 async def commit_set(request: CommitSetRequest, call: Call, broker: Broker) -> CommitSetResponse | None:
     key = coordinator_key_of(request.query)
+    try:
+        for name in (key, *(each.transactional_id for each in request.participants)):
+            call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    except NotAuthorized as error:
+        return refuse(error)
     if request.action != COMMIT or len(request.participants) < PREPARED_MIN:
         ask(broker.transactions, key, request, call, refuse)
         return None

@@ -14,6 +14,7 @@ from penstock.cluster.administration import grow_topic
 from penstock.cluster.internal_topics import check_mutable
 from penstock.cluster.queue_changes import check_growth
 from penstock.cluster.topic_changes import plan_growth
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_partitions import (
@@ -33,6 +34,7 @@ async def create_partitions(request: CreatePartitionsRequest, call: Call, broker
         try:
             if counts[topic.name] > 1:
                 raise InvalidRequest(f"the request names topic {topic.name!r} more than once")
+            call.check(Operation.ALTER, ResourceType.TOPIC, topic.name)
             await _grow(topic, request.validate_only, broker)
         except PenstockError as error:
             code, message = error.code, error.message

@@ -9,7 +9,10 @@ from penstock.broker.registry import handles
 from penstock.broker.views.administration import create_view, is_view
 from penstock.cluster.image import Topic
 from penstock.cluster.topic_changes import NewTopic
+from penstock.foundation.acls import Operation, ResourceType
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
+from penstock.foundation.view_names import VIEW_OF
 from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_topics import (
@@ -30,11 +33,37 @@ async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker
         try:
             if counts[name] > 1:
                 raise InvalidRequest(f"the request names topic {name!r} {counts[name]} times")
+            _check_allowed(topic, call)
             make = create_view if is_view(topic) else _create
-            results.append(await make(topic, request.validate_only, broker))
+            results.append(_shown(await make(topic, request.validate_only, broker), call))
         except PenstockError as error:
             results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+def _check_allowed(topic: CreatableTopic, call: Call) -> None:
+    """Raises TopicAuthorizationFailed if the client may not create the topic or, for a view, not read its topic."""
+    if not call.allows_in_cluster(Operation.CREATE):
+        call.check(Operation.CREATE, ResourceType.TOPIC, topic.name)
+    for entry in topic.configs:
+        if entry.name == VIEW_OF and entry.value:
+            call.check(Operation.READ, ResourceType.TOPIC, entry.value)
+
+
+def _shown(result: CreatableTopicResult, call: Call) -> CreatableTopicResult:
+    """Returns the result without the settings of the new topic if the client may not read them."""
+    if call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
+        return result
+    return CreatableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_code=0,
+        error_message=None,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=None,
+    )
 
 
 async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) -> CreatableTopicResult:

@@ -8,6 +8,7 @@ from penstock.broker.call import Call
 from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.registry import handles
 from penstock.delays.entries import Rank
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
 from penstock.log.setting_table import DELAYED_MESSAGES
 from penstock.records.delayed import read_raw
@@ -28,6 +29,8 @@ from penstock.wire.messages.delayed_messages import (
 @handles(ApiKey.DELAYED_MESSAGES)
 async def delayed_messages(request: DelayedMessagesRequest, call: Call, broker: Broker) -> DelayedMessagesResponse:
     try:
+        operation = Operation.READ if request.action == LIST else Operation.WRITE
+        call.check(operation, ResourceType.TOPIC, request.topic)
         found = _find(request, broker)
         if request.action == LIST:
             return await _list(request, found)

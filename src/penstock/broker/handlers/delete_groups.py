@@ -7,6 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask_each
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import RemoveOffsets
 from penstock.wire.keys import ApiKey
@@ -18,8 +19,9 @@ async def delete_groups(request: DeleteGroupsRequest, call: Call, broker: Broker
     names = dict.fromkeys(request.groups_names)
     parts = [(group_id, DeleteGroupsRequest(groups_names=(group_id,))) for group_id in names]
     for group_id in names:
-        await _remove_offsets(broker, group_id)
-    asked = ask_each(broker, broker.groups, parts, call, _error_response, _merge)
+        if call.allows(Operation.DELETE, ResourceType.GROUP, group_id):
+            await _remove_offsets(broker, group_id)
+    asked = ask_each(broker, broker.groups, parts, Operation.DELETE, call, _error_response, _merge)
     if asked is not None:
         await asked
 

@@ -4,6 +4,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.cluster.internal_topics import check_mutable
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError, PolicyViolation
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -25,6 +26,7 @@ def delete_records(request: DeleteRecordsRequest, call: Call, broker: Broker) ->
         for wanted in topic.partitions:
             low, code = -1, 0
             try:
+                call.check(Operation.DELETE, ResourceType.TOPIC, topic.name)
                 known = broker.image.by_name.get(topic.name)
                 check_mutable(topic.name, {} if known is None else known.configs, "delete records of")
                 low = _trim(broker.partition(topic.name, b"", wanted.partition_index), wanted.offset)

@@ -2,8 +2,9 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_REQUESTED
+from penstock.broker.handlers.metadata import NOT_REQUESTED
 from penstock.broker.registry import handles
+from penstock.foundation.acls import CLUSTER_NAME, ResourceType
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_cluster import (
@@ -43,6 +44,8 @@ def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker
             if (at := known.endpoint(call.listener)) is not None
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            call.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+            if request.include_cluster_authorized_operations
+            else NOT_REQUESTED
         ),
     )

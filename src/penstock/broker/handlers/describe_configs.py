@@ -2,7 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.config_admin import Resource
+from penstock.broker.config_admin import Resource, check_describe
 from penstock.broker.configs import Source, Value
 from penstock.broker.registry import handles
 from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
@@ -29,6 +29,7 @@ def describe_configs(request: DescribeConfigsRequest, call: Call, broker: Broker
     for resource in request.resources:
         code, message, found = 0, None, []
         try:
+            check_describe(call, resource.resource_type, resource.resource_name)
             found = _values(resource, broker)
         except PenstockError as error:
             code, message = error.code, error.message

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Iterator
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.settings import CORDONED
+from penstock.foundation.acls import Operation
 from penstock.foundation.steps import Steps
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -19,7 +21,7 @@ from penstock.wire.messages.describe_log_dirs import (
 )
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS)
+@handles(ApiKey.DESCRIBE_LOG_DIRS, in_cluster(Operation.DESCRIBE))
 def describe_log_dirs(
     request: DescribeLogDirsRequest, call: Call, broker: Broker
 ) -> Awaitable[DescribeLogDirsResponse]:

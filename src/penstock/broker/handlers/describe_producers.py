@@ -7,6 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import with_breaks
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.steps import Steps
 from penstock.log.producers import Producer
@@ -27,10 +28,10 @@ PRODUCERS_MAX: Final = 100_000
 def describe_producers(
     request: DescribeProducersRequest, call: Call, broker: Broker
 ) -> Awaitable[DescribeProducersResponse]:
-    return broker.slices.run(_describe(request, broker))
+    return broker.slices.run(_describe(request, call, broker))
 
 
-def _describe(request: DescribeProducersRequest, broker: Broker) -> Steps[DescribeProducersResponse]:
+def _describe(request: DescribeProducersRequest, call: Call, broker: Broker) -> Steps[DescribeProducersResponse]:
     topics = []
     remaining = PRODUCERS_MAX
     for topic in request.topics:
@@ -38,6 +39,7 @@ def _describe(request: DescribeProducersRequest, broker: Broker) -> Steps[Descri
         for number in topic.partition_indexes:
             yield
             try:
+                call.check(Operation.READ, ResourceType.TOPIC, topic.name)
                 producers = broker.partition(topic.name, b"", number).log.producers.by_id
                 if len(producers) > remaining:
                     raise InvalidRequest(

@@ -2,13 +2,15 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 
-@handles(ApiKey.DESCRIBE_QUORUM)
+@handles(ApiKey.DESCRIBE_QUORUM, in_cluster(Operation.DESCRIBE))
 def describe_quorum(request: DescribeQuorumRequest, call: Call, broker: Broker) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

@@ -7,8 +7,8 @@ from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask_share_coordinator
 from penstock.broker.registry import handles
 from penstock.broker.share.delivery_states import ask_leaders, partitions_of
-from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.acls import Operation, ResourceType
+from penstock.foundation.errors import PenstockError, TopicAuthorizationFailed, UnknownTopicOrPartition
 from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.commands import FindDeliveryState
 from penstock.groups.errors import GroupIdNotFound
@@ -33,7 +33,7 @@ async def describe_share_group_offsets(
     groups = []
     for group in request.groups:
         try:
-            topics = await _topics(broker, group)
+            topics = await _topics(call, broker, group)
         except PenstockError as error:
             groups.append(
                 DescribeShareGroupOffsetsResponseGroup(
@@ -48,17 +48,23 @@ async def describe_share_group_offsets(
 
 
 async def _topics(
-    broker: Broker, group: DescribeShareGroupOffsetsRequestGroup
+    call: Call, broker: Broker, group: DescribeShareGroupOffsetsRequestGroup
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    call.check(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
     known = await _find_delivery_topics(broker, group.group_id)
     image = broker.image
+    denied = [
+        wanted
+        for wanted in group.topics or ()
+        if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, wanted.topic_name)
+    ]
     if group.topics is None:
-        tps = partitions_of(broker, known)
+        tps = partitions_of(broker, [topic_id for topic_id in known if _is_shown(topic_id, call, broker)])
     else:
         named = [
             (image.by_name[wanted.topic_name], wanted)
             for wanted in group.topics
-            if wanted.topic_name in image.by_name
+            if wanted.topic_name in image.by_name and wanted not in denied
         ]
         tps = [TopicIdPartition(topic.topic_id, number) for topic, wanted in named for number in wanted.partitions]
     states = await ask_leaders(broker, DESCRIBE, group.group_id, dict.fromkeys(tps, -1))
@@ -72,7 +78,18 @@ async def _topics(
         for topic_id, partitions in found.items()
         if topic_id in image.topics
     ]
-    return topics + [_unknown(wanted) for wanted in group.topics or () if wanted.topic_name not in image.by_name]
+    missing = [
+        _error_result(wanted, UnknownTopicOrPartition(f"there is no topic {wanted.topic_name!r}"))
+        for wanted in group.topics or ()
+        if wanted.topic_name not in image.by_name and wanted not in denied
+    ]
+    refused = TopicAuthorizationFailed(f"{call.principal} may not describe this topic")
+    return topics + missing + [_error_result(wanted, refused) for wanted in denied]
+
+
+def _is_shown(topic_id: bytes, call: Call, broker: Broker) -> bool:
+    topic = broker.image.topics.get(topic_id)
+    return topic is not None and call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
 
 
 async def _find_delivery_topics(broker: Broker, group_id: str) -> Sequence[bytes]:
@@ -99,14 +116,16 @@ def _partition(tp: TopicIdPartition, state: ShareStatePartition) -> DescribeShar
     )
 
 
-def _unknown(wanted: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroupOffsetsResponseTopic:
+def _error_result(
+    wanted: DescribeShareGroupOffsetsRequestTopic, error: PenstockError
+) -> DescribeShareGroupOffsetsResponseTopic:
     partitions = [
         DescribeShareGroupOffsetsResponsePartition(
             partition_index=number,
             start_offset=-1,
             leader_epoch=0,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=f"there is no topic {wanted.topic_name!r}",
+            error_code=error.code,
+            error_message=error.message,
         )
         for number in wanted.partitions
     ]

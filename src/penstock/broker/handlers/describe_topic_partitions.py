@@ -4,10 +4,11 @@ from collections.abc import Awaitable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.handlers.metadata import TOPIC_OPERATIONS, UnreachableLeaders, unreachable_leaders
+from penstock.broker.handlers.metadata import UnreachableLeaders, unreachable_leaders
 from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.image import PartitionState
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.foundation.steps import Steps
@@ -28,11 +29,11 @@ PARTITIONS_MAX = 2000
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, call: Call, broker: Broker
 ) -> Awaitable[DescribeTopicPartitionsResponse]:
-    return broker.slices.run(_describe(request, broker, unreachable_leaders(call, broker)))
+    return broker.slices.run(_describe(request, call, broker, unreachable_leaders(call, broker)))
 
 
 def _describe(
-    request: DescribeTopicPartitionsRequest, broker: Broker, unreachable: UnreachableLeaders
+    request: DescribeTopicPartitionsRequest, call: Call, broker: Broker, unreachable: UnreachableLeaders
 ) -> Steps[DescribeTopicPartitionsResponse]:
     by_name = broker.image.shown_by_name
     names = sorted({topic.name for topic in request.topics} or broker.image.listed_by_name())
@@ -48,10 +49,12 @@ def _describe(
             yield
             continue
         topic = by_name.get(name)
-        if topic is None:
+        is_shown = call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if topic is None or not is_shown:
             # When all topics are listed, one that was deleted since the last page is no error.
             if request.topics:
-                topics.append(_unknown(name))
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                topics.append(_not_described(name, unknown if is_shown else ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         if remaining == 0:
             return _page(topics, Cursor(topic_name=name, partition_index=0))
@@ -72,7 +75,7 @@ def _describe(
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
                 partitions=partitions,
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=call.operations(ResourceType.TOPIC, name),
             )
         )
         if left:
@@ -86,9 +89,9 @@ def _page(
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _not_described(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_code=code,
         name=name,
         topic_id=NIL_UUID,
         is_internal=name in INTERNAL_TOPICS,

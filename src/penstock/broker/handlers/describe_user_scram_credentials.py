@@ -4,8 +4,10 @@ from collections import Counter
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
 from penstock.cluster.users import User
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_user_scram_credentials import (
@@ -16,7 +18,7 @@ from penstock.wire.messages.describe_user_scram_credentials import (
 )
 
 
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, in_cluster(Operation.DESCRIBE))
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, call: Call, broker: Broker
 ) -> DescribeUserScramCredentialsResponse:

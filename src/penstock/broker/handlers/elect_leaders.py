@@ -7,6 +7,7 @@ from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.administration import elect_leaders as hold_elections
 from penstock.cluster.elections import Election
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import TopicIdPartition, TopicPartition
@@ -25,6 +26,7 @@ Results = dict[TopicPartition, PenstockError | None]
 @handles(ApiKey.ELECT_LEADERS)
 async def elect_leaders(request: ElectLeadersRequest, call: Call, broker: Broker) -> ElectLeadersResponse:
     try:
+        call.check_cluster(Operation.ALTER)
         election = _election(request.election_type)
         if request.topic_partitions is None:
             results = await run_with_timeout(broker.metadata, request.timeout_ms, _elect_all(broker, election))

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import command
+from penstock.broker.permissions import WRITE_IN_TRANSACTION
 from penstock.broker.registry import handles
 from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
@@ -15,7 +16,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
-@handles(ApiKey.END_TXN)
+@handles(ApiKey.END_TXN, WRITE_IN_TRANSACTION)
 def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[EndTxnResponse | None] | None:
     wanted = command(request, call)
     needs: list[NeedsProducerId] = []

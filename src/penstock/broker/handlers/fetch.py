@@ -22,10 +22,10 @@ IDS_FROM: Final = 13
 def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | Awaitable[FetchResponse] | None:
     try:
         is_stable = wants_committed(request.isolation_level)
-        plan = broker.sessions.plan(request, broker.clock.now_ms(), by_id=call.version >= IDS_FROM)
+        plan = broker.sessions.plan(request, call.principal, broker.clock.now_ms(), by_id=call.version >= IDS_FROM)
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
-    attempt = FetchAttempt(request, plan, broker, is_stable)
+    attempt = FetchAttempt(request, plan, call, broker, is_stable)
     if broker.image.views and attempt.follower is None and has_views(plan, broker):
         answer_views(attempt, call)
         return None

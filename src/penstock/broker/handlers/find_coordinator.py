@@ -8,14 +8,16 @@ from penstock.broker.call import Call
 from penstock.broker.internal_topics import create_internal_topic
 from penstock.broker.registry import handles
 from penstock.cluster.image import NO_LEADER
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import CoordinatorNotAvailable, InvalidRequest, PenstockError
+from penstock.foundation.errors import CoordinatorNotAvailable, InvalidRequest, NotAuthorized, PenstockError
 from penstock.replication.runtimes import StateRuntimes
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
+_RESOURCE_TYPES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 BATCHED_FROM: Final = 4
 """First FindCoordinator version whose requests may have several keys (KIP-699)."""
 
@@ -31,8 +33,10 @@ def find_coordinator(
         return _response([_error_result(key, error) for key in keys], call.version)
     # During creation, a coordinator that is not loaded yet would refuse the next request, which some clients give up.
     if runtimes.topic in broker.image.by_name and not broker.internal_topic_locks[runtimes.topic].locked():
-        return _response([_find(key, runtimes, broker, call.listener) for key in keys], call.version)
-    return _create_then_find(keys, runtimes, call, broker)
+        return _response([_find(key, request.key_type, runtimes, call, broker) for key in keys], call.version)
+    if not any(_may_find(key, request.key_type, call) for key in keys):
+        return _response([_find(key, request.key_type, runtimes, call, broker) for key in keys], call.version)
+    return _create_then_find(keys, request.key_type, runtimes, call, broker)
 
 
 def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
@@ -46,24 +50,32 @@ def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
 
 
 async def _create_then_find(
-    keys: Sequence[str], runtimes: StateRuntimes, call: Call, broker: Broker
+    keys: Sequence[str], key_type: int, runtimes: StateRuntimes, call: Call, broker: Broker
 ) -> FindCoordinatorResponse:
     try:
         await create_internal_topic(runtimes.topic, broker)
     except PenstockError as error:
         unavailable = CoordinatorNotAvailable(f"{runtimes.topic} cannot be created: {error}")
         return _response([_error_result(key, unavailable) for key in keys], call.version)
-    return _response([_find(key, runtimes, broker, call.listener) for key in keys], call.version)
+    return _response([_find(key, key_type, runtimes, call, broker) for key in keys], call.version)
 
 
-def _find(key: str, runtimes: StateRuntimes, broker: Broker, listener: str) -> Coordinator:
+def _may_find(key: str, key_type: int, call: Call) -> bool:
+    return call.allows(Operation.DESCRIBE, _RESOURCE_TYPES[key_type], key)
+
+
+def _find(key: str, key_type: int, runtimes: StateRuntimes, call: Call, broker: Broker) -> Coordinator:
+    if not _may_find(key, key_type, call):
+        return _error_result(
+            key, NotAuthorized.of(call.principal, Operation.DESCRIBE, _RESOURCE_TYPES[key_type], key)
+        )
     node = broker.leader_of(runtimes, key)
     if node == NO_LEADER:
         why = f"{runtimes.topic}-{runtimes.partition_of(key)} has no leader; try again"
         return _error_result(key, CoordinatorNotAvailable(why))
-    at = broker.image.brokers[node].endpoint(listener)
+    at = broker.image.brokers[node].endpoint(call.listener)
     if at is None:
-        why = f"broker {node}, the coordinator, does not advertise listener {listener}; use another listener"
+        why = f"broker {node}, the coordinator, does not advertise listener {call.listener}; use another listener"
         return _error_result(key, CoordinatorNotAvailable(why))
     return Coordinator(key=key, node_id=node, host=at.host, port=at.port, error_code=0, error_message=None)
 

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.config_admin import SETTINGS, alter
+from penstock.broker.config_admin import SETTINGS, alter, check_alter
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
 from penstock.foundation.settings import Kind, Table
@@ -35,6 +35,7 @@ async def incremental_alter_configs(
     for resource in request.resources:
         code, message = 0, None
         try:
+            check_alter(call, resource.resource_type, resource.resource_name)
             await _alter_one(broker, resource, request.validate_only)
         except PenstockError as error:
             code, message = error.code, error.message

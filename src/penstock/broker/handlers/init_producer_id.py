@@ -4,8 +4,14 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import command
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import (
+    ClusterAuthorizationFailed,
+    NotAuthorized,
+    PenstockError,
+    TransactionalIdAuthorizationFailed,
+)
 from penstock.transactions.commands import InitProducer
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -15,6 +21,9 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 async def init_producer_id(
     request: InitProducerIdRequest, call: Call, broker: Broker
 ) -> InitProducerIdResponse | None:
+    denied = _denied(request, call)
+    if denied is not None:
+        return _error_response(denied)
     try:
         producer_id = await broker.producer_ids.take()
     except PenstockError:
@@ -31,11 +40,24 @@ async def init_producer_id(
 
     def answer(value: InitProducerIdResponse | PenstockError) -> None:
         if isinstance(value, PenstockError):
-            value = InitProducerIdResponse(
-                throttle_time_ms=0, error_code=value.code, producer_id=-1, producer_epoch=-1
-            )
+            value = _error_response(value)
         call.answer(value)
 
     asked = InitProducer(request=command(request, call), fresh_producer_id=producer_id)
     broker.transactions.submit(request.transactional_id, asked, answer)
     return None
+
+
+def _denied(request: InitProducerIdRequest, call: Call) -> NotAuthorized | None:
+    """Returns the error if the client may not use the transactional id or, without one, may not produce at all."""
+    if request.transactional_id is not None:
+        if call.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return None
+        return TransactionalIdAuthorizationFailed(f"{call.principal} may not use this transactional id")
+    if call.allows_in_cluster(Operation.IDEMPOTENT_WRITE) or call.allows_any(Operation.WRITE, ResourceType.TOPIC):
+        return None
+    return ClusterAuthorizationFailed(f"{call.principal} may not write to any topic")
+
+
+def _error_response(error: PenstockError) -> InitProducerIdResponse:
+    return InitProducerIdResponse(throttle_time_ms=0, error_code=error.code, producer_id=-1, producer_epoch=-1)

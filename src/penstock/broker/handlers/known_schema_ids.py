@@ -2,6 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.registry import handles
 from penstock.broker.schemas.id_questions import answer
 from penstock.foundation.errors import PenstockError
@@ -9,7 +10,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.known_schema_ids import KnownSchemaIdsRequest, KnownSchemaIdsResponse
 
 
-@handles(ApiKey.KNOWN_SCHEMA_IDS)
+@handles(ApiKey.KNOWN_SCHEMA_IDS, CLUSTER_ACTION)
 async def known_schema_ids(request: KnownSchemaIdsRequest, call: Call, broker: Broker) -> KnownSchemaIdsResponse:
     try:
         return await answer(broker, request)

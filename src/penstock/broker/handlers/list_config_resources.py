@@ -6,8 +6,10 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.config_admin import Resource
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import make_answer, with_breaks
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
@@ -21,7 +23,7 @@ BROKER_LOGGER: Final = 8
 _KINDS: Final = frozenset({Resource.TOPIC, Resource.BROKER, BROKER_LOGGER, Resource.CLIENT_METRICS, Resource.GROUP})
 
 
-@handles(ApiKey.LIST_CONFIG_RESOURCES)
+@handles(ApiKey.LIST_CONFIG_RESOURCES, in_cluster(Operation.DESCRIBE_CONFIGS))
 def list_config_resources(
     request: ListConfigResourcesRequest, call: Call, broker: Broker
 ) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse]:

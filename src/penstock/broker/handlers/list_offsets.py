@@ -12,6 +12,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import MessageTooLarge, OffsetNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
@@ -48,12 +49,12 @@ def list_offsets(
     request: ListOffsetsRequest, call: Call, broker: Broker
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     if any(_is_search(wanted) for topic in request.topics for wanted in topic.partitions):
-        return _search_all(request, broker)
+        return _search_all(request, call, broker)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=[_answer(request, topic.name, wanted, broker) for wanted in topic.partitions],
+                partitions=[_answer(request, topic.name, wanted, call, broker) for wanted in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -65,11 +66,11 @@ def _is_search(wanted: ListOffsetsPartition) -> bool:
 
 
 def _answer(
-    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
+    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, call: Call, broker: Broker
 ) -> ListOffsetsPartitionResponse:
     """Returns the response for a partition whose offset is found without a search by timestamp."""
     try:
-        partition, end = _partition(request, topic, wanted, broker)
+        partition, end = _partition(request, topic, wanted, call, broker)
         log = partition.log
         match wanted.timestamp:
             case Spec.LATEST:
@@ -83,9 +84,10 @@ def _answer(
 
 
 def _partition(
-    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
+    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, call: Call, broker: Broker
 ) -> tuple[Partition, int]:
     """Finds a partition and its end offset for the request's isolation level. Raises a Kafka error on failure."""
+    call.check(Operation.DESCRIBE, ResourceType.TOPIC, topic)
     partition = broker.readable_partition(topic, b"", wanted.partition_index)
     partition.check_epoch(wanted.current_leader_epoch)
     is_stable = wants_committed(request.isolation_level)
@@ -108,7 +110,7 @@ def _found(log: Log, wanted: ListOffsetsPartition, found: TimestampAndOffset) ->
     )
 
 
-async def _search_all(request: ListOffsetsRequest, broker: Broker) -> ListOffsetsResponse:
+async def _search_all(request: ListOffsetsRequest, call: Call, broker: Broker) -> ListOffsetsResponse:
     known: dict[tuple[str, int, int, int], ListOffsetsPartitionResponse] = {}
     topics = []
     for topic in request.topics:
@@ -116,19 +118,19 @@ async def _search_all(request: ListOffsetsRequest, broker: Broker) -> ListOffset
         for wanted in topic.partitions:
             key = topic.name, wanted.partition_index, wanted.timestamp, wanted.current_leader_epoch
             if key not in known:  # some clients repeat partitions
-                known[key] = await _search(request, topic.name, wanted, broker)
+                known[key] = await _search(request, topic.name, wanted, call, broker)
             answers.append(known[key])
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _search(
-    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
+    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, call: Call, broker: Broker
 ) -> ListOffsetsPartitionResponse:
     if not _is_search(wanted):
-        return _answer(request, topic, wanted, broker)
+        return _answer(request, topic, wanted, call, broker)
     try:
-        partition, end = _partition(request, topic, wanted, broker)
+        partition, end = _partition(request, topic, wanted, call, broker)
         log = partition.log
         found: TimestampAndOffset | None = None
         for attempt in range(COLD_READS_MAX):

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.reassignment import find_reassignments
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicIdPartition
 from penstock.wire.keys import ApiKey
@@ -19,7 +21,7 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, in_cluster(Operation.DESCRIBE))
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, call: Call, broker: Broker
 ) -> ListPartitionReassignmentsResponse:

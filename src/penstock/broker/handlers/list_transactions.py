@@ -7,6 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask_all
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, PenstockError
 from penstock.transactions.description import listing, not_listed
@@ -27,7 +28,7 @@ async def list_transactions(
     if none.error_code:
         return none
     runtimes = list(broker.transactions.loaded.values())
-    await ask_all(broker, runtimes, request, call, _refused, partial(_merge, none))
+    await ask_all(broker, runtimes, request, call, _refused, partial(_merge, none, call))
     return None
 
 
@@ -36,7 +37,7 @@ def _refused(error: PenstockError) -> ListTransactionsResponse:
     return not_listed(ErrorCode.NONE if isinstance(error, NotCoordinator) else error.code)
 
 
-def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactionsResponse:
+def _merge(none: ListTransactionsResponse, call: Call, answers: list[Any]) -> ListTransactionsResponse:
     """Merges the responses, or returns the first error. `none`: empty response that has the unknown_state_filters."""
     code = next((answer.error_code for answer in answers if answer.error_code), ErrorCode.NONE)
     if code:
@@ -45,5 +46,10 @@ def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactio
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         unknown_state_filters=none.unknown_state_filters,
-        transaction_states=[state for answer in answers for state in answer.transaction_states],
+        transaction_states=[
+            state
+            for answer in answers
+            for state in answer.transaction_states
+            if call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
+        ],
     )

@@ -1,7 +1,7 @@
 """Metadata: returns brokers, topics, partitions and their leaders; may auto-create requested topics."""
 
 import contextlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -13,8 +13,16 @@ from penstock.broker.sliced_answers import INLINE_ELEMENTS, make_answer, with_br
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topic_changes import NewTopic
+from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import CoordinatorNotAvailable, LeaderNotAvailable, PenstockError, TopicExists
+from penstock.foundation.errors import (
+    CoordinatorNotAvailable,
+    LeaderNotAvailable,
+    NotAuthorized,
+    PenstockError,
+    TopicExists,
+    UnknownTopicId,
+)
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
 from penstock.foundation.steps import Steps
 from penstock.foundation.view_names import AD_HOC
@@ -37,31 +45,29 @@ LISTENER_NOT_FOUND_FROM: Final = 6
 UnreachableLeaders = Mapping[int, tuple[ErrorCode, int]]
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-# Without an authorizer all operations are allowed; the numbers are those of Kafka's AclOperation.
-TOPIC_OPERATIONS: Final = _bits(3, 4, 5, 6, 7, 8, 10, 11)
-CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
-
-
 @handles(ApiKey.METADATA)
 def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataResponse | Awaitable[MetadataResponse]:
-    missing = _to_create(request, broker)
+    missing = _to_create(request, call, broker)
     if missing:
         return _create_then_describe(request, call, broker, missing)
     return make_answer(broker, _count_elements(request, call, broker), _describe(request, call, broker, {}))
 
 
-def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
+def _to_create(request: MetadataRequest, call: Call, broker: Broker) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation:
         return []
     known = broker.image.shown_by_name
     missing = (topic.name for topic in request.topics if topic.name and topic.name not in known)
     # Not an ad-hoc view that was dropped because it was unused.
     names = list(islice((name for name in missing if not AD_HOC.fullmatch(name)), AUTO_CREATED_MAX))
+    names = [name for name in names if _may_create(name, call)]
     return list(dict.fromkeys(names)) if names and broker.configs["auto.create.topics.enable"] else []
+
+
+def _may_create(name: str, call: Call) -> bool:
+    if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return False
+    return call.allows_in_cluster(Operation.CREATE) or call.allows(Operation.CREATE, ResourceType.TOPIC, name)
 
 
 async def _create_then_describe(
@@ -112,15 +118,19 @@ def _describe(
     request: MetadataRequest, call: Call, broker: Broker, refused: dict[str, PenstockError]
 ) -> Steps[MetadataResponse]:
     image = broker.image
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
+    wants_operations = request.include_topic_authorized_operations
+
+    def operations_of(name: str) -> int:
+        return call.operations(ResourceType.TOPIC, name) if wants_operations else NOT_REQUESTED
+
     unreachable = unreachable_leaders(call, broker)
     topics = []
     if _asks_for_all(request, call):
         for topic in with_breaks(image.listed_by_name().values()):
             if topic is None:
                 yield
-            else:
-                topics.append((yield from _describe_topic(topic, operations, unreachable)))
+            elif call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                topics.append((yield from _describe_topic(topic, operations_of(topic.name), unreachable)))
     else:
         seen = set()
         for wanted in with_breaks(request.topics or ()):
@@ -128,7 +138,8 @@ def _describe(
                 yield
             elif (wanted.name, wanted.topic_id) not in seen:  # each is described once, even if named repeatedly
                 seen.add((wanted.name, wanted.topic_id))
-                topics.append((yield from _describe_requested(wanted, broker, operations, refused, unreachable)))
+                described = _describe_requested(wanted, request, call, broker, operations_of, refused, unreachable)
+                topics.append((yield from described))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=known.node_id, host=at.host, port=at.port, rack=known.rack)
@@ -139,27 +150,36 @@ def _describe(
         controller_id=broker.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            call.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+            if request.include_cluster_authorized_operations
+            else NOT_REQUESTED
         ),
     )
 
 
 def _describe_requested(
     wanted: MetadataRequestTopic,
+    request: MetadataRequest,
+    call: Call,
     broker: Broker,
-    operations: int,
+    operations_of: Callable[[str], int],
     refused: dict[str, PenstockError],
     unreachable: UnreachableLeaders,
 ) -> Steps[MetadataResponseTopic]:
     try:
         if wanted.name in refused:
             raise refused[wanted.name]
-        if wanted.name and wanted.name not in broker.image.shown_by_name:
-            check_topic_name(wanted.name)  # an invalid name is not retriable
+        if wanted.name:
+            call.check(Operation.DESCRIBE, ResourceType.TOPIC, wanted.name)
+            if wanted.name not in broker.image.shown_by_name:
+                check_topic_name(wanted.name)  # an invalid name is not retriable
+                _check_creation(wanted.name, request, call, broker)
         topic = broker.shown_topic(wanted.name, wanted.topic_id)
+        if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            raise UnknownTopicId("no topic has this id")  # as in Kafka: an id does not tell whether it exists
         if topic.view is not None:
             broker.views.note_read(topic.view)  # keeps the view alive for slow readers
-        return (yield from _describe_topic(topic, operations, unreachable))
+        return (yield from _describe_topic(topic, operations_of(topic.name), unreachable))
     except PenstockError as error:
         return MetadataResponseTopic(
             error_code=error.code,
@@ -168,6 +188,14 @@ def _describe_requested(
             is_internal=wanted.name in INTERNAL_TOPICS,
             partitions=(),
         )
+
+
+def _check_creation(name: str, request: MetadataRequest, call: Call, broker: Broker) -> None:
+    """Raises TopicAuthorizationFailed if the topic would have been created, had the client the permission."""
+    if call.authorizer is None or not request.allow_auto_topic_creation:
+        return
+    if broker.configs["auto.create.topics.enable"] and not AD_HOC.fullmatch(name) and not _may_create(name, call):
+        raise NotAuthorized.of(call.principal, Operation.CREATE, ResourceType.TOPIC, name)
 
 
 def _describe_topic(topic: Topic, operations: int, unreachable: UnreachableLeaders) -> Steps[MetadataResponseTopic]:

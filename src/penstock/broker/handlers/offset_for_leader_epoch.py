@@ -3,6 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.offset_for_leader_epoch import (
@@ -22,6 +23,8 @@ def offset_for_leader_epoch(
         results = []
         for wanted in topic.partitions:
             try:
+                if not call.allows_in_cluster(Operation.CLUSTER_ACTION):
+                    call.check(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
                 partition = broker.readable_partition(topic.topic, b"", wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
                 epoch, end = partition.log.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)

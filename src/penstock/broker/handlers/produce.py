@@ -22,7 +22,7 @@ class InvalidRequiredAcks(PenstockError):
 
 @handles(ApiKey.PRODUCE)
 def produce(request: ProduceRequest, call: Call, broker: Broker) -> Coroutine[Any, Any, None] | None:
-    batches = find_partitions(request, broker)
+    batches = find_partitions(request, call, broker)
     if request.acks not in (-1, 0, 1):
         for batch in batches:
             batch.refuse(InvalidRequiredAcks(f"acks={request.acks}; expected -1, 0 or 1"))

@@ -5,7 +5,8 @@ from penstock.broker.call import Call
 from penstock.broker.queues.peer_brokers import decode_acks, error_name
 from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.acls import Operation
+from penstock.foundation.errors import NotAuthorized, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_acknowledge import (
     QueueAcknowledged,
@@ -15,8 +16,15 @@ from penstock.wire.messages.queue_acknowledge import (
 
 
 @handles(ApiKey.QUEUE_ACKNOWLEDGE)
-def queue_acknowledge(request: QueueAcknowledgeRequest, call: Call, broker: Broker) -> None:
+def queue_acknowledge(
+    request: QueueAcknowledgeRequest, call: Call, broker: Broker
+) -> QueueAcknowledgeResponse | None:
+    try:
+        call.check_cluster(Operation.CLUSTER_ACTION)
+    except NotAuthorized as error:
+        return QueueAcknowledgeResponse(results=[_acknowledged(error)] * len(request.items))
     broker.queues.run(_acknowledge(request, broker.queues), call.answer)
+    return None
 
 
 async def _acknowledge(request: QueueAcknowledgeRequest, service: QueueService) -> QueueAcknowledgeResponse:

@@ -15,6 +15,7 @@ from penstock.broker.registry import handles
 from penstock.cluster.administration import add_companion
 from penstock.cluster.queue_changes import find_queue, queue_of
 from penstock.cluster.topic_changes import check_may_share
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
 from penstock.groups.commands import AddDeliveryState
 from penstock.queues.commands import AckType
@@ -46,7 +47,8 @@ _ACK_TYPES = {FINISH: AckType.DONE, UNDO: AckType.UNDO}
 async def queue_claim(request: QueueClaimRequest, call: Call, broker: Broker) -> QueueClaimResponse:
     try:
         if request.action == FIND:
-            return _find(request, broker)
+            return _find(request, call, broker)
+        _check(request, call, broker)
         if request.action == PREPARE:
             return await _prepare(request, broker)
         return await _at_leader(request, broker)
@@ -54,9 +56,17 @@ async def queue_claim(request: QueueClaimRequest, call: Call, broker: Broker) ->
         return QueueClaimResponse(error_code=error.code, error_message=error.message, topic_id=request.topic_id)
 
 
-def _find(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
+def _check(request: QueueClaimRequest, call: Call, broker: Broker) -> None:
+    """Raises NotAuthorized if the client may not consume the topic as this group."""
+    topic = broker.topic(None, request.topic_id)
+    call.check(Operation.READ, ResourceType.TOPIC, topic.name)
+    call.check(Operation.READ, ResourceType.GROUP, request.group)
+
+
+def _find(request: QueueClaimRequest, call: Call, broker: Broker) -> QueueClaimResponse:
     queue = queue_of(broker.image, request.group)
     topic = broker.image.topics[queue.topic_id]
+    call.check(Operation.READ, ResourceType.TOPIC, topic.name)
     return QueueClaimResponse(
         topic=topic.name, topic_id=queue.topic_id, is_queue=True, is_fifo=queue.settings.is_fifo
     )

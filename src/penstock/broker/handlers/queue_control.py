@@ -4,6 +4,7 @@ import asyncio
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.peer_brokers import error_name
 from penstock.broker.queues.service import QueueService
@@ -21,7 +22,11 @@ from penstock.wire.messages.queue_control import (
 )
 
 
-@handles(ApiKey.QUEUE_CONTROL)
+def _refusal(error: PenstockError) -> QueueControlResponse:
+    return QueueControlResponse(error=error_name(error), error_message=error.message)
+
+
+@handles(ApiKey.QUEUE_CONTROL, CLUSTER_ACTION, refuse=_refusal)
 def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> QueueControlResponse | None:
     service = broker.queues
     if request.action == STOP_WAITING:
@@ -55,6 +60,6 @@ async def _control(request: QueueControlRequest, service: QueueService) -> Queue
         if not here:
             raise NotLeaderOrFollower(f"no partition of queue {queue.name!r} is led by this broker")
     except PenstockError as error:
-        return QueueControlResponse(error=error_name(error), error_message=error.message)
+        return _refusal(error)
     found = await asyncio.gather(*map(control, here))
     return QueueControlResponse(partitions=[counts for counts in found if counts is not None])

@@ -2,6 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.queues.peek import PeekRequest
 from penstock.broker.queues.peer_brokers import encode_messages, error_name
 from penstock.broker.queues.service import QueueService
@@ -17,7 +18,11 @@ from penstock.wire.messages.queue_peek import (
 )
 
 
-@handles(ApiKey.QUEUE_PEEK)
+def _refusal(error: PenstockError) -> QueuePeekResponse:
+    return QueuePeekResponse(error=error_name(error), error_message=error.message)
+
+
+@handles(ApiKey.QUEUE_PEEK, CLUSTER_ACTION, refuse=_refusal)
 def queue_peek(request: QueuePeekRequest, call: Call, broker: Broker) -> None:
     broker.queues.run(_peek(request, broker.queues), call.answer)
 
@@ -39,7 +44,7 @@ async def _peek(request: QueuePeekRequest, service: QueueService) -> QueuePeekRe
         )
         found = await service.peeks.peek_here(queue, wanted)
     except PenstockError as error:
-        return QueuePeekResponse(error=error_name(error), error_message=error.message)
+        return _refusal(error)
     messages = encode_messages(each.message for each in found.messages)
     return QueuePeekResponse(
         messages=[

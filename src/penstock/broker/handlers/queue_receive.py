@@ -2,6 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.queues.peer_brokers import HELD_MS_MAX, encode_messages, error_name
 from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
@@ -10,7 +11,11 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_receive import QueueReceiveRequest, QueueReceiveResponse
 
 
-@handles(ApiKey.QUEUE_RECEIVE)
+def _refusal(error: PenstockError) -> QueueReceiveResponse:
+    return QueueReceiveResponse(error=error_name(error), error_message=error.message)
+
+
+@handles(ApiKey.QUEUE_RECEIVE, CLUSTER_ACTION, refuse=_refusal)
 def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> None:
     broker.queues.run(_receive(request, call, broker.queues), call.answer)
 
@@ -30,7 +35,7 @@ async def _receive(request: QueueReceiveRequest, call: Call, service: QueueServi
             request.node_id, request.ticket, queue, receive_request, request.wait_ms
         )
     except PenstockError as error:
-        return QueueReceiveResponse(error=error_name(error), error_message=error.message)
+        return _refusal(error)
     if call.is_disconnected:
         service.undo(queue, messages)  # the requesting broker has disconnected
     return QueueReceiveResponse(messages=encode_messages(messages))

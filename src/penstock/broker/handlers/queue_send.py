@@ -2,6 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.queues.peer_brokers import decode_new_messages, error_name
 from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
@@ -10,7 +11,11 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_send import QueueSendRequest, QueueSendResponse, QueueSentMessage
 
 
-@handles(ApiKey.QUEUE_SEND)
+def _refusal(error: PenstockError) -> QueueSendResponse:
+    return QueueSendResponse(error=error_name(error), error_message=error.message)
+
+
+@handles(ApiKey.QUEUE_SEND, CLUSTER_ACTION, refuse=_refusal)
 def queue_send(request: QueueSendRequest, call: Call, broker: Broker) -> None:
     broker.queues.run(_send(request, broker.queues), call.answer)
 
@@ -22,7 +27,7 @@ async def _send(request: QueueSendRequest, service: QueueService) -> QueueSendRe
             raise InvalidRequest("the request has no messages; send at least one")
         sent = await service.router.send_here(queue, request.partition, decode_new_messages(request.messages))
     except PenstockError as error:
-        return QueueSendResponse(error=error_name(error), error_message=error.message)
+        return _refusal(error)
     return QueueSendResponse(
         messages=[
             QueueSentMessage(offset=each.offset, is_duplicate=each.is_duplicate, message_id=each.message_id)

@@ -2,13 +2,14 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.registry_call import RegistryCallRequest, RegistryCallResponse
 
 
-@handles(ApiKey.REGISTRY_CALL)
+@handles(ApiKey.REGISTRY_CALL, CLUSTER_ACTION)
 async def registry_call(request: RegistryCallRequest, call: Call, broker: Broker) -> RegistryCallResponse:
     try:
         return await broker.answer_registry_call(request)

@@ -10,6 +10,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.internal_state import home_of
+from penstock.broker.permissions import CLUSTER_ACTION
 from penstock.broker.registry import handles
 from penstock.broker.settings import PAUSED
 from penstock.foundation.errors import (
@@ -34,7 +35,7 @@ COMMIT_S: Final = 20.0
 """Timeout, in seconds, for the records to be committed; then the request fails."""
 
 
-@handles(ApiKey.RESTORE_STATE)
+@handles(ApiKey.RESTORE_STATE, CLUSTER_ACTION)
 async def restore_state(request: RestoreStateRequest, call: Call, broker: Broker) -> RestoreStateResponse:
     try:
         pairs = _check(request, broker)

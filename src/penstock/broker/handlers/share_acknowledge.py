@@ -4,6 +4,7 @@ from functools import partial
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import READ_GROUP
 from penstock.broker.registry import handles
 from penstock.broker.share.responses import (
     Acknowledged,
@@ -33,7 +34,7 @@ from penstock.wire.messages.share_acknowledge import (
 )
 
 
-@handles(ApiKey.SHARE_ACKNOWLEDGE)
+@handles(ApiKey.SHARE_ACKNOWLEDGE, READ_GROUP)
 def share_acknowledge(
     request: ShareAcknowledgeRequest, call: Call, broker: Broker
 ) -> ShareAcknowledgeResponse | None:
@@ -48,6 +49,7 @@ def share_acknowledge(
         for entry in topic.partitions
     }
     acknowledge_all(
+        call,
         broker,
         key,
         acknowledged,

@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import READ_GROUP
 from penstock.broker.queues.partition import Ranges
 from penstock.broker.registry import handles
 from penstock.broker.share.partition import (
@@ -22,6 +23,7 @@ from penstock.broker.share.responses import (
     Acknowledged,
     acknowledge_all,
     answer_call,
+    check_readable,
     error_response,
     leader_of,
     member_error_code,
@@ -48,7 +50,7 @@ NOT_READY_RETRY_S: Final = 0.1
 """Delay, in seconds, before a ShareFetch retries partitions whose delivery state was not loaded."""
 
 
-@handles(ApiKey.SHARE_FETCH)
+@handles(ApiKey.SHARE_FETCH, READ_GROUP)
 def share_fetch(request: ShareFetchRequest, call: Call, broker: Broker) -> ShareFetchResponse | None:
     try:
         key = session_key(request.group_id, request.member_id)
@@ -133,6 +135,7 @@ class _ShareFetch:
     def begin(self) -> None:
         self._call.on_disconnect = self._on_disconnect
         acknowledge_all(
+            self._call,
             self._broker,
             self._key,
             _acknowledged(self._request),
@@ -195,6 +198,7 @@ class _ShareFetch:
     def _acquire(self, tp: TopicIdPartition) -> None:
         key, request = self._key, self._request
         try:
+            check_readable(self._call, self._broker, tp)
             found = SharePartition.find(self._broker, key.group_id, tp)
             found.initialize_group(key.group_id, self._broker.clock.now_ms())
         except ColdRead as cold:
@@ -222,6 +226,7 @@ class _ShareFetch:
             undo(found.delivery, self._key.group_id, self._key.member_id, reply)
             return
         try:
+            check_readable(self._call, self._broker, tp)  # it may have waited
             read = found.read(reply)
         except ColdRead as cold:
             resume = partial(self._on_acquired, tp, found, reply)

@@ -2,13 +2,15 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
-@handles(ApiKey.UNREGISTER_BROKER)
+@handles(ApiKey.UNREGISTER_BROKER, in_cluster(Operation.ALTER))
 def unregister_broker(request: UnregisterBrokerRequest, call: Call, broker: Broker) -> UnregisterBrokerResponse:
     if request.broker_id in broker.image.brokers:
         code = ErrorCode.INVALID_REQUEST

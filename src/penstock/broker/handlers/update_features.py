@@ -3,7 +3,9 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.api_versions import FEATURES
+from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.update_features import (
@@ -14,7 +16,7 @@ from penstock.wire.messages.update_features import (
 )
 
 
-@handles(ApiKey.UPDATE_FEATURES)
+@handles(ApiKey.UPDATE_FEATURES, in_cluster(Operation.ALTER))
 def update_features(request: UpdateFeaturesRequest, call: Call, broker: Broker) -> UpdateFeaturesResponse:
     refused = {update.feature: reason for update in request.feature_updates if (reason := _refusal(update))}
     code = ErrorCode.INVALID_UPDATE_VERSION if refused else ErrorCode.NONE

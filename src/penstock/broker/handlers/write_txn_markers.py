@@ -3,6 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
@@ -22,11 +23,13 @@ from penstock.wire.schema import NIL_UUID
 @handles(ApiKey.WRITE_TXN_MARKERS)
 def write_txn_markers(request: WriteTxnMarkersRequest, call: Call, broker: Broker) -> None:
     pending = _PendingMarkers(call)
-    results = [_write(marker, broker, pending) for marker in request.markers]
+    results = [_write(marker, call, broker, pending) for marker in request.markers]
     pending.answer_with(results)
 
 
-def _write(marker: WritableTxnMarker, broker: Broker, pending: "_PendingMarkers") -> WritableTxnMarkerResult:
+def _write(
+    marker: WritableTxnMarker, call: Call, broker: Broker, pending: "_PendingMarkers"
+) -> WritableTxnMarkerResult:
     producer = ProducerKey(marker.producer_id, marker.producer_epoch)
     topics = []
     for topic in marker.topics:
@@ -34,6 +37,8 @@ def _write(marker: WritableTxnMarker, broker: Broker, pending: "_PendingMarkers"
         for number in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=number, error_code=0)
             try:
+                if not call.allows_in_cluster(Operation.ALTER):
+                    call.check_cluster(Operation.CLUSTER_ACTION)
                 partition = broker.partition(topic.name, NIL_UUID, number)
                 written = partition.write_marker(
                     producer,

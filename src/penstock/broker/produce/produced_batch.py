@@ -6,8 +6,11 @@ from operator import attrgetter
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.permissions import allows_topic
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import NotLeaderOrFollower, PenstockError
+from penstock.foundation.errors import NotAuthorized, NotLeaderOrFollower, PenstockError, TopicAuthorizationFailed
 from penstock.foundation.ids import TopicIdPartition
 from penstock.log.admission import RejectedRecords
 from penstock.replication.errors import InternalTopicWrite
@@ -58,14 +61,19 @@ class ProducedBatch:
         )
 
 
-def find_partitions(request: ProduceRequest, broker: Broker) -> list[ProducedBatch]:
+def find_partitions(request: ProduceRequest, call: Call, broker: Broker) -> list[ProducedBatch]:
     """Returns the batches of a request, in order; batches that cannot be written here have an error as `result`."""
     batches = []
+    refused = _refusal(request, call)
     for topic in request.topic_data:
         for data in topic.partition_data:
             batch = ProducedBatch(data)
             batches.append(batch)
             try:
+                if refused is not None:
+                    raise refused
+                if not allows_topic(topic, Operation.WRITE, call, broker):
+                    raise TopicAuthorizationFailed(f"{call.principal} may not write to this topic")
                 batch.partition = partition = broker.partition(topic.name, topic.topic_id, data.index)
                 if partition.is_internal:
                     raise InternalTopicWrite(partition.name)
@@ -78,6 +86,14 @@ def find_partitions(request: ProduceRequest, broker: Broker) -> list[ProducedBat
                         # If this follower becomes leader, the producer's later batches must wait for the retry.
                         replica.log.refuse(batch.records, error)
     return batches
+
+
+def _refusal(request: ProduceRequest, call: Call) -> NotAuthorized | None:
+    """Returns the error for all batches if the client may not use the transactional id of the request."""
+    name = request.transactional_id
+    if name is None or call.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return None
+    return NotAuthorized.of(call.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
 
 
 def copy_records(batches: Iterable[ProducedBatch]) -> None:

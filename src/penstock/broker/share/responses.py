@@ -10,6 +10,7 @@ from penstock.broker.share.partition import SharePartition, check_acknowledged
 from penstock.broker.share.sessions import SessionKey, ShareSession
 from penstock.broker.sliced_answers import INLINE_ELEMENTS, run_in_slices, with_breaks
 from penstock.cluster.image import NO_LEADER
+from penstock.foundation.acls import Operation, ResourceType
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import TopicIdPartition
@@ -24,6 +25,7 @@ _MEMBER_ERRORS: Final = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.INVALID_RECORD_STATE,
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -57,7 +59,15 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     return SessionKey(group_id, member_id)
 
 
+def check_readable(call: Call, broker: Broker, tp: TopicIdPartition) -> None:
+    """Raises TopicAuthorizationFailed if the client may not read a partition that exists."""
+    topic = broker.image.shown.get(tp.topic_id) if call.authorizer is not None else None
+    if topic is not None:
+        call.check(Operation.READ, ResourceType.TOPIC, topic.name)
+
+
 def acknowledge_all(
+    call: Call,
     broker: Broker,
     key: SessionKey,
     acknowledged: Acknowledged,
@@ -85,6 +95,7 @@ def acknowledge_all(
         batches = acknowledged[tp]
         try:
             check_acknowledged(batches, version=version, is_renew=is_renew)
+            check_readable(call, broker, tp)
             found = SharePartition.find(broker, key.group_id, tp)
         except PenstockError as error:
             take(tp, error)

@@ -4,7 +4,7 @@ Part of the coordinator's state machine: see foundation/decision.py. Some or all
 protocol: see classic_members.py.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -65,6 +65,8 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         self._patterns = Patterns()
         self._resolved_with: tuple[ClusterImage | None, int] = (None, 0)
         """Metadata image with which subscriptions were last resolved to topics, and the resulting group epoch."""
+        self._viewers: dict[str, Callable[[str], bool] | None] = {}
+        """By regular expression: whether the client that subscribed with it may know a topic; None: all topics."""
 
     # -- queries
 
@@ -130,7 +132,9 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         request: ConsumerGroupHeartbeatRequest = command.body
         draft = self.draft()
         before = self._get_or_create_member(draft, command)
-        after = self.advance(draft, before, updated(before, command), owned_in(request), now_ms)
+        member = updated(before, command)
+        self._note_viewer(member.topic_regex, command)
+        after = self.advance(draft, before, member, owned_in(request), now_ms)
         is_moved = after is not before and after.assigned != before.assigned
         # With a new epoch even if it has not changed: a request to join that arrived late, after later heartbeats of
         # the member, may have revoked partitions that the member still believes to own.
@@ -145,6 +149,13 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
             assignment=assignment_of(after.assigned) if sends_assignment else None,
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
+
+    def _note_viewer(self, text: str, command: ClientRequest) -> None:
+        """Remembers which topics a client may know that subscribes with a regular expression. A new coordinator knows
+        it from the first heartbeat of a member with this expression."""
+        if text and (text not in self._viewers or command.body.subscribed_topic_regex is not None):
+            self._viewers[text] = command.sees
+            self._resolved_with = (None, 0)
 
     def _get_or_create_member(self, draft: Draft[ConsumerState], command: ClientRequest) -> Member:
         """Returns the member that sent the heartbeat, or a new member if it joins. Raises if the sender is fenced."""
@@ -291,7 +302,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
 
     def _resolve_topics(self, draft: Draft[ConsumerState], bump_epoch: bool, now_ms: int) -> None:
         image = self.image
-        resolved = self._patterns.resolve(draft.state.expressions(), image.listed_by_name())
+        resolved = self._resolve_patterns(draft.state)
         gone = [text for text in draft.state.regexes if text not in resolved]
         draft.put(*(self.records.regex_tombstone(text) for text in gone))
         for text, topics in resolved.items():
@@ -302,6 +313,17 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         if bump_epoch or digest != draft.state.metadata_hash:
             draft.put(self.records.group_epoch(draft.state.epoch + 1, digest))
         self._resolved_with = (image, draft.state.epoch)
+
+    def _resolve_patterns(self, state: ConsumerState) -> dict[str, frozenset[str]]:
+        """Returns the topics that match each regular expression, except those that its client may not know."""
+        found = self._patterns.resolve(state.expressions(), self.image.listed_by_name())
+        self._viewers = {text: viewer for text, viewer in self._viewers.items() if text in found}
+        for text, topics in found.items():
+            if text not in self._viewers:
+                found[text] = topics & state.regexes.get(text, topics)
+            elif (sees := self._viewers[text]) is not None:
+                found[text] = frozenset(filter(sees, topics))
+        return found
 
     def _next_epoch(self, draft: Draft[ConsumerState]) -> None:
         draft.put(self.records.group_epoch(draft.state.epoch + 1, draft.state.metadata_hash))

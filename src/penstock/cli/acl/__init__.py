@@ -1,0 +1,1 @@
+"""`penstock acl`: lists, adds, removes and explains the permissions (ACLs) of a cluster."""
