@@ -26,13 +26,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
-_PACKAGES: Final = (
-    *("acl", "serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log", "dev", "pipeline"),
-)
-_MODULES: Final = ("main", "publish", "view", "delayed", "user", "metrics")
+_LONG: Final = ("acl", "cluster", "dev", "group", "log", "pipeline", "queue", "schema", "serve", "subscribe", "topic")
+_SHORT: Final = ("main", "publish", "view", "delayed", "user", "metrics")
 _PRELOADED: Final = (
-    *(f"penstock.cli.{name}.commands" for name in _PACKAGES),
-    *(f"penstock.cli.{name}" for name in _MODULES),
+    *(f"penstock.cli.{name}.commands" for name in _LONG),
+    *(f"penstock.cli.{name}" for name in _SHORT),
     "penstock.coordination.etcd",
     "penstock.api.sync.connection",
     "rich.console",
