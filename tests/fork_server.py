@@ -2,7 +2,7 @@
 
 Half a second of the start of a broker, and most of a short command, is importing modules; the tests start hundreds of
 both. A forked process has a pid, descriptors, an environment and an exit code of its own, as after exec. What happens
-before `main` is not covered: tests that measure memory or CPU time, or change what Python reads when it starts, use
+before `main` is not covered: tests that measure the start or imports, or change what Python reads when it starts, use
 exec, and so do `penstock dev` and `serve --processes` for their brokers.
 """
 
@@ -15,6 +15,7 @@ import json
 import os
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,17 +26,39 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
-_PACKAGES: Final = ("acl", "serve", "topic", "subscribe", "group", "queue", "schema", "cluster", "log")
-_MODULES: Final = ("publish", "view", "delayed")
+_LONG: Final = ("acl", "cluster", "dev", "group", "log", "pipeline", "queue", "schema", "serve", "subscribe", "topic")
+_SHORT: Final = ("main", "publish", "view", "delayed", "user", "metrics")
 _PRELOADED: Final = (
-    *(f"penstock.cli.{name}.commands" for name in _PACKAGES),
-    *(f"penstock.cli.{name}" for name in _MODULES),
+    *(f"penstock.cli.{name}.commands" for name in _LONG),
+    *(f"penstock.cli.{name}" for name in _SHORT),
     "penstock.coordination.etcd",
+    "penstock.api.sync.connection",
+    "rich.console",
+    "rich.progress",
+    "rich.table",
 )
 _REQUEST_MAX: Final = 1 << 20
+_PID_BYTES: Final = 10
 _FDS: Final = 4
+FORKING_PYTHON: Final = (sys.executable, "-ISB", str(Path(__file__).resolve().with_name("fork_client.py")))
+"""Runs a script in a forked process; `forking_environment` has the environment of such commands."""
+CONTROL: Final = "PENSTOCK_TEST_FORK_SERVER"
+"""The variable that tells the client the descriptor of the fork server."""
 _HEEDED_AT_START: Final = ("PYTHON", "LD_", "MALLOC_", "UV_", "LC_", "LANG")
 """Variables that are read before `main`: by the loader, libc or Python."""
+
+
+def forking_environment(folder: Path) -> tuple[dict[str, str], int]:
+    """Puts a `penstock` into a folder that runs each command in a forked process, for scripts of a shell.
+
+    Returns the environment of such a script, and a descriptor that it must inherit.
+    """
+    command = folder / "penstock"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(FORKING_PYTHON)} {PENSTOCK} "$@"\n')
+    command.chmod(0o755)
+    fd = _server().control_fd
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, CONTROL: str(fd)}, fd
 
 
 class ForkedProcess:
@@ -47,21 +70,32 @@ class ForkedProcess:
         *,
         environment: Mapping[str, str],
         stdin: int | None = None,
+        stdout: int | None = None,
         stderr: int | None = None,
+        text: bool = True,
     ) -> None:
-        """`stdin`: a descriptor, which is closed here; None for nothing. `stderr`: a descriptor; None for a pipe."""
-        out, out_of_child = os.pipe()
+        """`stdin`: a descriptor, which is closed here; None for nothing, or subprocess.PIPE. `stdout` and `stderr`:
+        descriptors; None for pipes, from which text or bytes are read."""
+        self.stdin: IO[bytes] | None = None
+        if stdin == subprocess.PIPE:
+            stdin, writing = os.pipe()
+            self.stdin = open(writing, "wb")  # noqa: SIM115
+        out, out_of_child = os.pipe() if stdout is None else (-1, os.dup(stdout))
         err, err_of_child = os.pipe() if stderr is None else (-1, os.dup(stderr))
         self._status, status_of_child = os.pipe()
         given = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
         descriptors = [given, out_of_child, err_of_child, status_of_child]
         try:
-            self.pid = _server().fork(command, environment, descriptors)
+            _server().fork(command, environment, descriptors)
         finally:
             for fd in descriptors:
                 os.close(fd)
-        self.stdout = open(out)  # noqa: SIM115
-        self.stderr = None if stderr is not None else open(err)  # noqa: SIM115
+        answer = os.read(self._status, _PID_BYTES)
+        assert answer, "the fork server has ended"
+        self.pid = int(answer)
+        mode = "r" if text else "rb"
+        self.stdout: Any = None if stdout is not None else open(out, mode)  # noqa: SIM115
+        self.stderr: Any = None if stderr is not None else open(err, mode)  # noqa: SIM115
         self.returncode: int | None = None
 
     def __enter__(self) -> "ForkedProcess":
@@ -69,9 +103,9 @@ class ForkedProcess:
 
     def __exit__(self, *_: object) -> None:
         self.wait()
-        self.stdout.close()
-        if self.stderr is not None:
-            self.stderr.close()
+        for file in (self.stdin, self.stdout, self.stderr):
+            if file is not None:
+                file.close()
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -89,6 +123,36 @@ class ForkedProcess:
             os.close(self._status)
             self.returncode = int(code)
         return self.returncode
+
+    def communicate(self, input: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Writes all of `input`, reads pipes of bytes to their end, and waits for that of the process."""
+        found: dict[str, bytes] = {}
+
+        def write() -> None:
+            if self.stdin is not None and not self.stdin.closed:
+                with contextlib.suppress(BrokenPipeError), self.stdin:
+                    self.stdin.write(input)
+
+        def read(name: str, file: IO[bytes]) -> None:
+            found[name] = file.read()
+
+        threads = [
+            threading.Thread(target=write),
+            threading.Thread(target=read, args=("stdout", self.stdout)),
+            threading.Thread(target=read, args=("stderr", self.stderr)),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self.wait(timeout)
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            for thread in threads:
+                thread.join()
+            self.__exit__()
+        return found["stdout"], found["stderr"]
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -109,35 +173,9 @@ def run(
     command: Sequence[str], *, input: bytes, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end in a forked process, as subprocess.run does."""
-    stdin, writing = os.pipe()
-    process = ForkedProcess(command, environment=environment, stdin=stdin)
-    assert process.stderr is not None
-    found: dict[str, bytes] = {}
-
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError), open(writing, "wb") as file:
-            file.write(input)
-
-    def read(name: str, file: IO[str]) -> None:
-        found[name] = file.buffer.read()
-
-    threads = [
-        threading.Thread(target=write),
-        threading.Thread(target=read, args=("stdout", process.stdout)),
-        threading.Thread(target=read, args=("stderr", process.stderr)),
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        code = process.wait(timeout)
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
-        process.__exit__()
-    return subprocess.CompletedProcess(command, code, found["stdout"], found["stderr"])
+    process = ForkedProcess(command, environment=environment, stdin=subprocess.PIPE, text=False)
+    out, err = process.communicate(input, timeout)
+    return subprocess.CompletedProcess(command, process.wait(), out, err)
 
 
 # -- the side of the tests
@@ -156,7 +194,6 @@ class _Server:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self._lock = threading.Lock()
         atexit.register(self._close)
 
     def _close(self) -> None:
@@ -164,7 +201,12 @@ class _Server:
             self._control.close()
             self._process.wait(10)
 
-    def fork(self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
+    @property
+    def control_fd(self) -> int:
+        return self._control.fileno()
+
+    def fork(self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
+        """The last descriptor is the pipe to which the server writes the pid, and then the exit code."""
         request = {
             "command": list(command),
             "environment": dict(environment),
@@ -173,11 +215,7 @@ class _Server:
         }
         data = json.dumps(request).encode()
         assert len(data) < _REQUEST_MAX
-        with self._lock:
-            socket.send_fds(self._control, [data], descriptors)
-            answer = self._control.recv(64)
-        assert answer, "the fork server has ended"
-        return int(answer)
+        socket.send_fds(self._control, [data], descriptors)
 
 
 _servers: list[_Server] = []
@@ -219,10 +257,12 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             request = json.loads(data)
             _become(request, descriptors)
             return dict(request)
-        *passed, running[pid] = descriptors
+        *passed, status = descriptors
+        running[pid] = status
         for fd in passed:
             os.close(fd)
-        control.send(b"%d" % pid)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(status, b"%0*d" % (_PID_BYTES, pid))
 
 
 def _report_ended(running: dict[int, int]) -> None:
@@ -249,11 +289,15 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     os.environ.update(request["environment"])
     sys.argv = list(request["command"])
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-    through = sys.stdout.write_through  # what PYTHONUNBUFFERED asks for
-    out, err = (io.BufferedWriter(io.FileIO(fd, "w", closefd=False)) for fd in (1, 2))
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, write_through=through)
+    through = bool(os.environ.get("PYTHONUNBUFFERED"))
+    files = (io.FileIO(fd, "w", closefd=False) for fd in (1, 2))
+    out, err = files if through else map(io.BufferedWriter, files)
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, line_buffering=os.isatty(1), write_through=through)  # type: ignore[type-var]
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(
-        err, errors="backslashreplace", line_buffering=True, write_through=through
+        err,  # type: ignore[type-var]
+        errors="backslashreplace",
+        line_buffering=True,
+        write_through=through,
     )
 
 
@@ -269,7 +313,26 @@ def main() -> None:
     gc.freeze()  # or the collector would copy all of these pages in each process
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
-        runpy.run_path(request["command"][0], run_name="__main__")
+        _run_to_the_end(request["command"][0])
+
+
+def _run_to_the_end(path: str) -> None:
+    """Runs a script, and ends the process without tearing down modules, which would copy most of the memory."""
+    code: object = None
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code
+        if not isinstance(code, int | None):
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as Python does at its end
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # Python reports it
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

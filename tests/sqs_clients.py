@@ -85,6 +85,21 @@ def service_model(protocol: str) -> ServiceModel:
     return ServiceModel(json_model() if protocol == JSON else query_model(), "sqs")
 
 
+@functools.cache
+def _session(folder: Path | None) -> boto3.session.Session:
+    """Shared by clients: most of the time that a client takes to make is its session's, which loads the models.
+
+    `folder`: where a model of the Query protocol is written; None for JSON.
+    """
+    session = botocore.session.Session()
+    if folder is not None:
+        file = folder / "sqs" / "2012-11-05" / "service-2.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(query_model()))
+        session.set_config_variable("data_path", str(folder))
+    return boto3.session.Session(botocore_session=session)
+
+
 def sqs_client(
     http: str,
     protocol: str,
@@ -97,16 +112,10 @@ def sqs_client(
     **config: Any,
 ) -> BaseClient:
     """A client of the broker at an HTTP address. `folder`: where a model may be written."""
-    session = botocore.session.Session()
-    if protocol == QUERY:
-        file = folder / "sqs" / "2012-11-05" / "service-2.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(query_model()))
-        session.set_config_variable("data_path", str(folder))
     settings = Config(retries={"total_max_attempts": 1}, read_timeout=60, parameter_validation=False).merge(
         Config(**config)
     )
-    return boto3.session.Session(botocore_session=session).client(
+    return _session(folder if protocol == QUERY else None).client(
         "sqs",
         endpoint_url=f"http://{http}",
         region_name=region,

@@ -140,10 +140,14 @@ class Cli:
         assert line.startswith("Error: ")
         return line.removeprefix("Error: ")
 
-    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes] | ForkedProcess:
+        """`stdin`: subprocess.PIPE, or None for nothing."""
+        if can_fork(self.environment) and arguments[0] != "dev":
+            command = [COMMAND, *arguments]
+            return ForkedProcess(command, environment=self.environment, stdin=stdin, text=False)
         return subprocess.Popen(
             [COMMAND, *arguments],
-            stdin=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self.environment,
@@ -153,8 +157,8 @@ class Cli:
         """Exit code and screen of a command that has a terminal. `typed` is typed once `until` is on the screen."""
         ours, theirs = pty.openpty()
         environment = self.environment | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"}
-        process = subprocess.Popen(
-            [COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
+        process = ForkedProcess(
+            [COMMAND, *arguments], environment=environment, stdin=os.dup(theirs), stdout=theirs, stderr=theirs
         )
         os.close(theirs)
         screen = b""
@@ -180,7 +184,7 @@ class Cli:
                 process.wait()
 
 
-def interrupt(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+def interrupt(process: subprocess.Popen[bytes] | ForkedProcess) -> tuple[int, bytes, bytes]:
     """Ctrl-C; then the exit code and what was written after the last read."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=RUN_S)

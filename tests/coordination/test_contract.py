@@ -5,7 +5,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.coordination.store import (
@@ -19,6 +19,7 @@ from penstock.coordination.store import (
     StoreUnavailable,
 )
 from penstock.foundation.codes import ErrorCode
+from tests.examples import examples
 
 from .stores import Stores, Watched, count_up, put
 
@@ -291,7 +292,7 @@ _examples = itertools.count()
 
 
 @given(transactions=OPS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_store_is_what_a_plain_table_would_be(
     stores: Stores, transactions: list[list[tuple[str, str, int]]]
 ) -> None:

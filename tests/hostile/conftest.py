@@ -16,9 +16,10 @@ SLOW_DISK = Path(__file__).parent / "slow_disk"
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """The broker that the cases of one file mistreat."""
-    process = BrokerProcess(tmp_path_factory.mktemp("target"), MONITOR_SETTINGS, by_exec=True).start()
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker that the cases of one file mistreat. Files that have BY_EXEC measure imports, too."""
+    by_exec = getattr(request.module, "BY_EXEC", False)
+    process = BrokerProcess(tmp_path_factory.mktemp("target"), MONITOR_SETTINGS, by_exec=by_exec).start()
     yield process
     process.finish()
 
@@ -36,7 +37,10 @@ def own_target(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     made: list[BrokerProcess] = []
 
     def start(
-        settings: dict[str, Any] | None = None, fsync_delay_s: float = 0.0, write_delay_s: float = 0.0
+        settings: dict[str, Any] | None = None,
+        fsync_delay_s: float = 0.0,
+        write_delay_s: float = 0.0,
+        by_exec: bool = False,
     ) -> BrokerProcess:
         folder = tmp_path / f"target-{len(made)}"
         folder.mkdir()
@@ -48,7 +52,8 @@ def own_target(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
                 "PENSTOCK_TEST_FSYNC_DELAY_S": str(fsync_delay_s),
                 "PENSTOCK_TEST_WRITE_DELAY_S": str(write_delay_s),
             }
-        made.append(BrokerProcess(folder, MONITOR_SETTINGS | (settings or {}), environment=environment, by_exec=True))
+        values = MONITOR_SETTINGS | (settings or {})
+        made.append(BrokerProcess(folder, values, environment=environment, by_exec=by_exec))
         return made[-1].start()
 
     yield start

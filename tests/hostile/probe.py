@@ -79,7 +79,7 @@ class Probe:
                     ended_s = time.perf_counter()
                     latencies["healthz"] = max(latencies["healthz"], between_s - started_s)
                     latencies["produce"] = max(latencies["produce"], ended_s - between_s)
-                    done.wait(0.01)
+                    done.wait(0.05)
         except Exception as error:  # noqa: BLE001 (it is asserted on the test's own thread)
             failures.append(error)
 

@@ -10,6 +10,7 @@ from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.brokers import BrokerProcess
 from tests.clients.raw import FETCH_VERSION, RawClient, batch_of, fetch_request
+from tests.clients.waiting import wait_until
 
 from .conftest import print_worst
 from .full_broker import WIDE, FullBroker, find_coordinator
@@ -28,6 +29,7 @@ def test_large_fetch_sessions_and_groups_do_not_hold_the_loop(
     broker = FullBroker(target, count)
     broker.add_partitions()
     with broker.connect() as raw:
+        wait_until(lambda: raw.fetch(WIDE, 0, partition=count - 1).error_code == 0, "the last partition is open")
         _fetch(probe, raw, broker)
         find_coordinator(raw, "readers", 0)
     _share_out(probe, broker, members)

@@ -48,7 +48,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 def with_credentials(folder: Path) -> BrokerProcess:
     keys = folder / "keys.yaml"
     keys.write_text("keys:\n  - {access_key: AKADMIN, secret: admin-secret}\n")
-    process = BrokerProcess(folder, MONITOR_SETTINGS, by_exec=True)
+    process = BrokerProcess(folder, MONITOR_SETTINGS)
     config = folder / "penstock.toml"
     config.write_text(f"credentials = {json.dumps(str(keys))}\n{config.read_text()}")
     return process

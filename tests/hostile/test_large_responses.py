@@ -79,7 +79,7 @@ HELD = ("partitions", "topics", "groups", "offsets", "transactional_ids", "produ
 def full(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[FullBroker, Probe]]:
-    process = BrokerProcess(tmp_path_factory.mktemp("full"), MONITOR_SETTINGS, by_exec=True).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("full"), MONITOR_SETTINGS).start()
     probe = Probe(process)
     broker = FullBroker(process, request.param)
     for held in HELD:

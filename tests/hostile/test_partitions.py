@@ -39,7 +39,7 @@ def _can_write(raw: RawClient, name: str, partition: int) -> bool:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_many_partitions_come_stay_and_go(count: int, own_target: Callable[..., BrokerProcess]) -> None:
-    target = own_target()
+    target = own_target(by_exec=True)
     probe = Probe(target)
     with RawClient(target.address) as raw:
         raw.socket.settimeout(WAIT_S)

@@ -26,6 +26,8 @@ NO_SUBJECT, NO_SCHEMA = 40401, 40403
 GROWTH_KIB_MAX = 256 << 10
 """More memory than the broker may keep after all cases of one test; a schema of 1 MB is stored once."""
 CONNECTIONS = 16
+BY_EXEC = True
+"""The broker imports the library of Protobuf with the first schema."""
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.clients.conftest import NO_KCAT
 from tests.clients.waiting import PATIENCE_S, wait_until
+from tests.fork_server import FORKING_PYTHON, forking_environment
 
 from .examples import PAGES, Example, examples_of
 
@@ -112,14 +113,24 @@ def environment(broker: BrokerProcess) -> dict[str, str]:
     return found | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
 
 
+def forking(broker: BrokerProcess) -> tuple[dict[str, str], tuple[int, ...]]:
+    """The environment of an example whose commands are forked, and the descriptors that it inherits."""
+    folder = broker.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    added, fd = forking_environment(folder)
+    return {**environment(broker), **added}, (fd,)
+
+
 def run_shell(example: Example, broker: BrokerProcess) -> None:
     lines = [line for line in example.text.splitlines() if not STARTS.match(line)]
     shown = example.text.startswith("$ ")
+    variables, inherited = forking(broker)
     script = lines[0].removeprefix("$ ") if shown else "\n".join(lines)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", addressed(script, broker)],
         cwd=broker.folder,
-        env=environment(broker),
+        env=variables,
+        pass_fds=inherited,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -135,11 +146,15 @@ def run_shell(example: Example, broker: BrokerProcess) -> None:
 def run_python(example: Example, broker: BrokerProcess) -> None:
     """Runs it to its end; one without an end until it has printed something."""
     output = broker.folder / "output.txt"
+    script = broker.folder / "example.py"
+    script.write_text(addressed(example.text, broker))
+    variables, inherited = forking(broker)
     with output.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", addressed(example.text, broker)],
+            [*FORKING_PYTHON, str(script)],
             cwd=broker.folder,
-            env=environment(broker),
+            env=variables | {"PYTHONUNBUFFERED": "1"},
+            pass_fds=inherited,
             stdout=out,
             stderr=subprocess.STDOUT,
         )
@@ -153,8 +168,8 @@ def run_python(example: Example, broker: BrokerProcess) -> None:
         else:
             assert process.wait(2 * PATIENCE_S) == 0, f"{example}:\n{output.read_text()}"
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # which the client passes on
+        process.wait(PATIENCE_S)
 
 
 def _marks(page: str) -> list[pytest.MarkDecorator]:
@@ -193,10 +208,15 @@ COMMANDS: Final = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_options_of_a_command_for_other_hosts_exist(command: str) -> None:
+def test_the_options_of_a_command_for_other_hosts_exist(command: str, tmp_path: Path) -> None:
     """With --help, options that do not exist are refused, and nothing is done."""
-    found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    variables, fd = forking_environment(tmp_path)
     done = subprocess.run(
-        ["bash", "-c", f"{command} --help"], env=os.environ | found, capture_output=True, text=True, check=False
+        ["bash", "-c", f"{command} --help"],
+        env=variables,
+        pass_fds=[fd],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster import keys
@@ -15,6 +15,7 @@ from penstock.cluster.topic_changes import OPERATIONS_MAX, Defaults, NewTopic, n
 from penstock.coordination.store import Check, Conflict, Put
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
+from tests.examples import examples
 
 from .images import Table, table_with_brokers
 
@@ -406,7 +407,7 @@ class Life:
 
 
 @given(events=EVENTS)
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 def test_partitions_have_one_leader_per_epoch_and_recover(
     events: list[tuple[int, int, int]],
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster import keys
@@ -16,6 +16,7 @@ from penstock.cluster.topic_changes import plan_configure, plan_delete
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
 from penstock.foundation.address import Address
 from penstock.foundation.ids import TopicIdPartition
+from tests.examples import examples
 from tests.unit.cluster.topic_plans import plan_grow
 
 from .images import DEFAULTS, Table, table_with_brokers
@@ -284,7 +285,7 @@ def test_a_snapshot_forgets_what_it_does_not_name() -> None:
 
 
 @given(order=st.permutations(range(8)), count=st.integers(1, 3))
-@settings(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 def test_a_transaction_that_is_seen_in_parts_is_seen_whole_in_the_end(order: list[int], count: int) -> None:
     """Creating, growing and deleting a topic, with changes in any order, as with ZooKeeper."""
     table = table_with_brokers(1)
@@ -421,7 +422,7 @@ def _lead(table: Table, which: int, number: int) -> Change | None:
 
 
 @given(actions=ACTIONS, together=st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_changes_one_by_one_or_together_lead_to_what_a_snapshot_shows(
     actions: list[tuple[int, int, int]], together: int
 ) -> None:
@@ -454,7 +455,7 @@ def different(before: ClusterImage, after: ClusterImage) -> set[bytes]:
 
 
 @given(actions=ACTIONS, every=st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_topics_that_have_changed_are_known_without_a_look_at_the_others(
     actions: list[tuple[int, int, int]], every: int
 ) -> None:

@@ -3,13 +3,14 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.image import Broker
 from penstock.cluster.placement import Replicas, awaited_brokers, open_brokers, place_replicas
 from penstock.cluster.registration import plan_drained
 from penstock.foundation.errors import InvalidReplicationFactor
+from tests.examples import examples
 
 from .images import table_with_brokers
 
@@ -39,7 +40,7 @@ def clusters(draw: st.DrawFn) -> list[Broker]:
     factor=st.integers(1, 5),
     topic_id=st.binary(min_size=16, max_size=16),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 def test_replicas_share_no_rack_and_no_machine_while_another_has_none(
     brokers: list[Broker], count: int, factor: int, topic_id: bytes
 ) -> None:
@@ -55,7 +56,7 @@ def test_replicas_share_no_rack_and_no_machine_while_another_has_none(
 
 
 @given(count=st.integers(3, 7), factor=st.integers(1, 3), topic_id=st.binary(min_size=16, max_size=16))
-@settings(max_examples=20, deadline=None)
+@examples(20, deadline=None)
 def test_a_thousand_partitions_are_spread_evenly(count: int, factor: int, topic_id: bytes) -> None:
     assignment = placed([broker(node_id) for node_id in range(1, count + 1)], 1000, factor, topic_id)
     replicas = Counter(node for each in assignment.values() for node in each)
@@ -76,7 +77,7 @@ def test_racks_of_the_same_size_are_spread_evenly_too(racks: int) -> None:
 
 
 @given(count=st.integers(1, 6), partitions=st.integers(1, 24), topic_id=st.binary(min_size=16, max_size=16))
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_few_partitions_of_one_replica_are_spread_as_evenly_as_they_can_be(
     count: int, partitions: int, topic_id: bytes
 ) -> None:

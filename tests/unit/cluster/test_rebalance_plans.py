@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
@@ -13,6 +13,7 @@ from penstock.cluster.placement import Replicas, crowding, place_replicas
 from penstock.cluster.rebalance_plans import Move, plan_drain, plan_rebalance, plan_replication
 from penstock.foundation.errors import InvalidReplicationFactor
 from penstock.foundation.ids import TopicIdPartition
+from tests.examples import examples
 
 TOPIC_IDS = st.binary(min_size=16, max_size=16)
 
@@ -60,7 +61,7 @@ def loads(layout: Mapping[bytes, Mapping[int, Replicas]]) -> tuple[Counter[int],
 
 
 @given(count=st.integers(3, 6), factor=st.integers(1, 3), topic_id=TOPIC_IDS)
-@settings(max_examples=15, deadline=None)
+@examples(15, deadline=None)
 def test_a_new_broker_gets_its_share_and_nothing_else_moves(count: int, factor: int, topic_id: bytes) -> None:
     old = plain(*range(1, count + 1))
     layout = {topic_id: place_replicas(old, topic_id, range(1000), factor)}
@@ -94,7 +95,7 @@ def test_a_new_broker_gets_its_share_of_topics_of_one_partition() -> None:
     hosts=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=3, max_size=7),
     topic_id=TOPIC_IDS,
 )
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_a_balanced_cluster_needs_no_moves_and_no_plan_breaks_a_rule(
     factor: int, partitions: int, hosts: list[tuple[int, int]], topic_id: bytes
 ) -> None:
@@ -151,7 +152,7 @@ def test_a_broker_that_is_away_keeps_what_it_has() -> None:
 
 
 @given(factor=st.integers(1, 3), topic_id=TOPIC_IDS, gone=st.integers(1, 4), is_away=st.booleans())
-@settings(max_examples=20, deadline=None)
+@examples(20, deadline=None)
 def test_a_broker_that_is_drained_holds_nothing_and_the_rest_stays(
     factor: int, topic_id: bytes, gone: int, is_away: bool
 ) -> None:

@@ -1,11 +1,12 @@
 """Pending messages: the table with its sorted runs behaves as a plain list."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.delays.entries import Entry, Rank, hash_of
 from penstock.delays.pending import Pending
 from penstock.delays.run_storage import MemoryRunStorage
+from tests.examples import examples
 
 LAST = Rank(2**62, 2**62)
 
@@ -43,7 +44,7 @@ class _Model:
 
 
 @given(steps=steps, run_entries=st.sampled_from([1, 3, 1000]))
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 def test_messages_come_out_in_order_with_any_number_of_runs(steps: list, run_entries: int) -> None:
     pending, model = Pending(MemoryRunStorage(), run_entries), _Model()
     offset = 0

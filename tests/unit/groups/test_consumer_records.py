@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import StateRecord
@@ -19,6 +18,7 @@ from penstock.groups.records import (
     MemberKey,
 )
 from penstock.wire.state import kind_of, read_value
+from tests.examples import examples
 from tests.simulation.group_machines import GROUP, apply
 
 from .consumer_harness import REBALANCE_MS, SESSION_MS, ConsumerHarness

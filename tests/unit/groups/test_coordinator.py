@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -20,6 +20,7 @@ from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from penstock.wire.state import read_value, state_record
+from tests.examples import examples
 
 from .coordinator_harness import (
     GROUP,
@@ -363,7 +364,7 @@ def _durable(world: World) -> object:
 
 
 @given(STEPS)
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 def test_a_coordinator_made_of_the_log_remembers_what_the_first_one_knew(steps: list[tuple[str, int, bool]]) -> None:
     world = World()
     for what, number, flag in steps:
@@ -379,7 +380,7 @@ def test_a_coordinator_made_of_the_log_remembers_what_the_first_one_knew(steps: 
 
 
 @given(STEPS, st.integers(0, 2**60))
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 def test_every_request_is_answered_and_no_timer_is_left(steps: list[tuple[str, int, bool]], failures: int) -> None:
     world = World()
     for at, (what, number, flag) in enumerate(steps):

@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -10,6 +9,7 @@ from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.errors import FencedMemberEpoch
 from penstock.groups.modern.members import CurrentAssignment, MemberState
 from penstock.groups.modern.reconciliation import ReconciliationContext, reconcile
+from tests.examples import examples
 
 TOPIC, OTHER = b"T" * 16, b"O" * 16
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = (

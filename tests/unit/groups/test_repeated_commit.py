@@ -4,7 +4,6 @@ import random
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import ClientRequest
@@ -16,6 +15,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.examples import examples
 
 from .coordinator_harness import (
     GROUP,

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import run_steps
 from penstock.groups.consumer.assignors import Assignments, Partitions, Subscriber
 from penstock.groups.share import assignor
+from tests.examples import examples
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
@@ -88,7 +88,7 @@ topics = st.frozensets(st.sampled_from((T1, T2, T3)), max_size=3)
     leave=st.integers(0, 5),
     grow=st.integers(0, 4),
 )
-@examples(max_examples=300, deadline=None)
+@examples(300, deadline=None)
 def test_every_partition_is_fetched_from_by_about_as_many_and_nothing_moves_for_nothing(
     wants: list[frozenset[bytes]], sizes: tuple[int, int, int], uniform: bool, leave: int, grow: int
 ) -> None:

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import StorageError
@@ -14,6 +13,7 @@ from penstock.log.aborted import ENTRY_BYTES, AbortedList, aborted_between
 from penstock.log.disk import OsDisk
 from penstock.log.memory import MemoryDisk
 from penstock.log.transactions import AbortedTransaction
+from tests.examples import examples
 from tests.simulation.disk import FakeDisk, Killed
 
 from .builders import FullDisk
@@ -239,7 +239,7 @@ def histories(draw: st.DrawFn) -> list[AbortedTransaction]:
 
 
 @given(history=histories(), bounds=st.lists(st.integers(1, 60), max_size=4, unique=True), data=st.data())
-@examples(max_examples=300, deadline=None)
+@examples(300, deadline=None)
 def test_aborted_transactions_of_a_range_are_found_across_segments(
     history: list[AbortedTransaction], bounds: list[int], data: st.DataObject
 ) -> None:

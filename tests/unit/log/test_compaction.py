@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.log import compaction
@@ -12,6 +11,7 @@ from penstock.log.timestamp_lookup import find_time
 from penstock.records.batch import BatchHeader, assemble, batches, check_batch
 from penstock.records.build import Record, build_batch, control_marker
 from penstock.records.compression import Codec
+from tests.examples import examples
 
 from .builders import ENDLESS, NOW_MS, all_records, headers_from, marker_of, offsets_in, pairs, records_in, sent
 from .compacted_logs import SECRET, compact, compacted_log, end_segment, install, planned, put, state
@@ -354,7 +354,7 @@ CHANGES = st.lists(
 
 
 @given(changes=CHANGES, keys_max=st.sampled_from([1, 2, 1000]), codec=st.sampled_from(list(Codec)))
-@examples(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 def test_a_table_built_from_a_compacted_log_is_the_same(
     changes: list[tuple[list[tuple[str, bool]], bool]], keys_max: int, codec: Codec
 ) -> None:

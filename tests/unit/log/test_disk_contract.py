@@ -7,11 +7,12 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.memory import MemoryDisk
+from tests.examples import examples
 from tests.simulation.disk import FakeDisk
 
 Opened = Callable[[], AbstractContextManager[Disk]]
@@ -214,7 +215,7 @@ OPERATIONS = st.lists(
 
 @DISKS
 @given(operations=OPERATIONS, at=st.integers(0, 200), count=st.integers(0, 200), blocking=st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 def test_a_file_is_what_a_plain_buffer_would_be(
     opened: Opened, operations: list[tuple[str, bytes, int]], at: int, count: int, blocking: bool
 ) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.log.epochs import LeaderEpochCache
+from tests.examples import examples
 
 from .builders import NOW_MS, append, open_at
 
@@ -133,7 +133,7 @@ def test_epochs_that_are_damaged_are_not_taken_for_none(data: bytes) -> None:
     start=st.integers(0, 60),
     end=st.integers(0, 60),
 )
-@examples(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_epochs_say_what_every_batch_in_the_log_says(steps: list[tuple[int, int]], start: int, end: int) -> None:
     """Against a log in which each offset knows its own epoch."""
     epochs, model, epoch = LeaderEpochCache(), [], 0

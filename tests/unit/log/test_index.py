@@ -4,13 +4,14 @@ from bisect import bisect_right
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import StorageError
 from penstock.log import index as index_module
 from penstock.log.index import ENTRY, Entry, Index
 from penstock.log.memory import MemoryDisk
+from tests.examples import examples
 from tests.simulation.disk import FakeDisk
 
 from .builders import FullDisk
@@ -49,7 +50,7 @@ def check(index: Index, model: list[Entry]) -> None:
 
 
 @given(steps=STEPS, write_out_at=HINTS, seal_at=HINTS)
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_an_index_answers_as_a_plain_list_would(
     steps: list[tuple[int, int, int]], write_out_at: list[int], seal_at: list[int]
 ) -> None:
@@ -69,7 +70,7 @@ def test_an_index_answers_as_a_plain_list_would(
 
 
 @given(steps=STEPS, position=st.integers(0, 2000), more=STEPS, sealed=st.booleans())
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_truncated_entries_are_removed_at_every_position(
     steps: list[tuple[int, int, int]], position: int, more: list[tuple[int, int, int]], sealed: bool
 ) -> None:
@@ -96,7 +97,7 @@ def test_truncated_entries_are_removed_at_every_position(
 
 
 @given(steps=STEPS, free_bytes=st.integers(0, 40 * ENTRY.size))
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 def test_a_full_disk_makes_an_index_sparser_and_never_wrong(
     steps: list[tuple[int, int, int]], free_bytes: int
 ) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -20,6 +19,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.records.batch import batches
 from penstock.records.compression import Codec
 from penstock.records.layout import HEADER_BYTES
+from tests.examples import examples
 
 from .builders import (
     ENDLESS,
@@ -316,7 +316,7 @@ def test_headers_start_with_the_batch_that_has_the_offset(ten: Log) -> None:
     segment_bytes=st.sampled_from([1024, 4096]),
     max_bytes=st.integers(0, 3000),
 )
-@examples(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 def test_a_reader_that_goes_on_from_its_last_offset_sees_everything_once(
     sizes: list[int], interval: int, segment_bytes: int, max_bytes: int
 ) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import (
@@ -19,6 +18,7 @@ from penstock.log.timestamp_lookup import find_time
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import check_batch, read_header
 from penstock.records.build import skip_marker
+from tests.examples import examples
 
 from .builders import (
     ENDLESS,
@@ -400,7 +400,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, str]]:
 
 
 @given(steps=histories(), bumps=st.booleans(), max_bytes=st.sampled_from([1, 200, 5000]))
-@examples(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 def test_readers_see_committed_transactions_only(steps: list[tuple[int, str]], bumps: bool, max_bytes: int) -> None:
     """Producer 0 is in no transaction; `bumps`: every marker has a new epoch."""
     log = open_at(index_interval_bytes=0)

@@ -6,7 +6,6 @@ import zlib
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -33,6 +32,7 @@ from penstock.log.producers import (
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
+from tests.examples import examples
 
 from .builders import NOW_MS, batch, sent
 
@@ -615,7 +615,7 @@ def plain(state: Producers | None) -> tuple[list[object], list[object]]:
 
 
 @given(steps=STATES)
-@examples(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 def test_a_snapshot_holds_the_whole_state(steps: list[tuple[int, int, int, int]]) -> None:
     state = state_of(steps)
     written = state.take_snapshot().encode()

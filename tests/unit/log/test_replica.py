@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import CorruptMessage, StorageError
@@ -16,6 +15,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.replication.follower import Following
 from penstock.replication.follower_fetch import epoch_divergence
 from penstock.wire.messages.fetch import FetchPartition
+from tests.examples import examples
 from tests.simulation.disk import FakeDisk, Killed
 
 from .builders import ENDLESS, NOW_MS, all_records, append, open_at, values_in, write
@@ -157,7 +157,7 @@ def reconcile(leader: Log, following: Following) -> None:
     pytest.fail("they do not come together")
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 @given(STEPS, STEPS, st.integers(0, 10))
 def test_logs_of_different_leaders_become_one(
     mine: list[tuple[int, int]], theirs: list[tuple[int, int]], shared: int

@@ -4,13 +4,13 @@ from bisect import bisect_left
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import Disk
 from penstock.log.memory import MemoryDisk
 from penstock.log.segment import BatchPosition, Segment, segment_name
+from tests.examples import examples
 
 from .builders import FOLDER, NOW_MS, batch
 
@@ -98,7 +98,7 @@ def test_the_times_of_a_segment_are_those_of_its_batches() -> None:
     asked=st.integers(-1, 55),
     interval=st.sampled_from([0, 150]),
 )
-@examples(max_examples=80, deadline=None)
+@examples(80, deadline=None)
 def test_no_batch_of_a_time_or_later_is_left_out(times: list[int], asked: int, interval: int) -> None:
     segment = Segment(MemoryDisk(), FOLDER, 0)
     for number, time_ms in enumerate(times):
@@ -109,7 +109,7 @@ def test_no_batch_of_a_time_or_later_is_left_out(times: list[int], asked: int, i
 
 
 @given(cut_at=st.integers(0, 50), interval=st.sampled_from([0, 200]), sealed=st.booleans())
-@examples(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 def test_a_segment_that_is_cut_goes_on_as_if_it_had_never_been_longer(
     cut_at: int, interval: int, sealed: bool
 ) -> None:

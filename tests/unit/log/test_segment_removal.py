@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import OutOfOrderSequence
 from penstock.log.files import EPOCHS_FILE
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
+from tests.examples import examples
 from tests.simulation.disk import FakeDisk, Killed
 
 from .builders import (
@@ -110,7 +110,7 @@ def test_aborted_records_stay_aborted() -> None:
 
 
 @given(die_after=st.integers(0, 40), seed=st.integers(0, 2**32), loses_power=st.booleans())
-@examples(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 def test_a_crash_in_the_middle_leaves_some_of_it_and_no_damage(die_after: int, seed: int, loses_power: bool) -> None:
     disk = FakeDisk(Random(seed))
     log = filled(disk)

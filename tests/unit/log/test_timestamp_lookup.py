@@ -4,7 +4,6 @@ from typing import cast
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.log.disk import ColdRead, File
@@ -13,6 +12,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.log.timestamp_lookup import TimestampAndOffset, find_time, latest_timestamp
 from penstock.records.build import Record, build_batch
 from penstock.records.layout import Buffer
+from tests.examples import examples
 
 from .builders import ENDLESS, NOW_MS, append, open_at
 from .compacted_logs import compact, compacted_log, end_segment, put
@@ -121,7 +121,7 @@ TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=3), min_size=
     interval=st.sampled_from([0, 300]),
     reopen=st.booleans(),
 )
-@examples(max_examples=80, deadline=None)
+@examples(80, deadline=None)
 def test_times_are_found_as_a_plain_search_would(
     times: list[list[int]], asked: int, start: int, limit: int, interval: int, reopen: bool
 ) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.log.transactions import AbortedTransaction, CleanedTransactions, OpenTransactions
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
+from tests.examples import examples
 
 from .builders import batch, marker_of, sent
 
@@ -61,7 +61,7 @@ def test_the_oldest_but_one_is_found() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=60), st.lists(st.integers(0, 60)))
-@examples(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 def test_any_order_of_beginnings_and_ends_agrees_with_a_list(
     steps: list[tuple[int, int]], watermarks: list[int]
 ) -> None:

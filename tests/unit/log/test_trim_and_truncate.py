@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
@@ -12,6 +11,7 @@ from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.log.removal import TornLog
 from penstock.log.timestamp_lookup import find_time
+from tests.examples import examples
 from tests.simulation.disk import FakeDisk, Killed
 
 from .builders import (
@@ -292,7 +292,7 @@ def test_a_log_that_was_truncated_to_nothing_begins_again() -> None:
 
 
 @given(end=st.integers(0, 19), die_after=st.integers(1, 25), seed=st.integers(0, 2**32))
-@examples(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 def test_a_truncation_that_is_cut_short_leaves_a_log_that_opens(end: int, die_after: int, seed: int) -> None:
     """Killed in the middle, a follower finds all of its log or what it wanted to keep, and never damage."""
     disk = FakeDisk(Random(seed))
@@ -317,7 +317,7 @@ def test_a_truncation_that_is_cut_short_leaves_a_log_that_opens(end: int, die_af
 
 
 @given(end=st.integers(0, 19), seed=st.integers(0, 2**32))
-@examples(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 def test_power_loss_after_a_truncation_never_looks_like_damage(end: int, seed: int) -> None:
     disk = FakeDisk(Random(seed))
     log = filled(disk)

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues.claims import CLAIMED_MAX
 from penstock.queues.commands import AckType, Claim, Claimed, Counts, Fresh, Purge
 from penstock.queues.settings import DEFAULTS, DeliverySettings
+from tests.examples import examples
 
 from .machine_harness import DEAD, FIFO, QUEUE, START_MS, VISIBILITY_MS, MachineHarness, offsets
 
@@ -197,7 +198,7 @@ STEP = st.one_of(
 
 
 @pytest.mark.parametrize("terms", [DEFAULTS, FIFO], ids=["standard", "fifo"])
-@settings(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 @given(steps=st.lists(STEP, max_size=30), ahead=st.integers(1, 15))
 def test_a_message_has_one_holder_and_none_is_lost(terms: DeliverySettings, steps: list[Any], ahead: int) -> None:
     harness = MachineHarness(terms, end=END)

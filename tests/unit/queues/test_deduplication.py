@@ -1,11 +1,12 @@
 """Deduplication ids of the last five minutes."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.queues.deduplication import EXPIRED_MAX, WINDOW_MS, Deduplication
 from penstock.queues.errors import TooManyDeduplicationIds
+from tests.examples import examples
 
 NOW = 1_700_000_000_000
 
@@ -102,7 +103,7 @@ def test_a_log_with_too_many_ids_takes_no_more_memory_and_messages_are_refused_u
     known.check_room(NOW + 9 + WINDOW_MS)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 200)), max_size=60))
 def test_ids_are_what_a_look_at_all_messages_says(sent: list[tuple[str, str, int]]) -> None:
     known = Deduplication(is_by_group=True, window_ms=300)

@@ -3,11 +3,12 @@
 from itertools import groupby
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Counts, Fresh
 from penstock.queues.settings import DeliverySettings
+from tests.examples import examples
 
 from .machine_harness import FIFO, QUEUE, START_MS, VISIBILITY_MS, MachineHarness, offsets
 
@@ -252,7 +253,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text("abc", min_size=5, max_size=40), st.lists(STEP, min_size=10, max_size=50))
 def test_every_group_is_in_order(groups: str, steps: list[tuple[str, int]]) -> None:
     """Only deliverable messages are delivered, and some are as long as there are any."""

@@ -4,11 +4,12 @@ import uuid
 from base64 import urlsafe_b64encode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.queues.errors import InvalidReceipt
 from penstock.queues.messages import GROUP_BYTES_MAX, Receipt, message_group, message_id
+from tests.examples import examples
 
 TOPIC = bytes(range(16))
 HANDLE = Receipt(TOPIC, 3, 77, "ada").to_handle()
@@ -29,7 +30,7 @@ PARTITION = st.integers(0, 2**31 - 1)
 OFFSET = st.integers(0, 2**63 - 1)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(min_size=16, max_size=16), PARTITION, OFFSET, st.text("aé-7", min_size=1))
 def test_a_receipt_is_read_as_it_was_given(topic: bytes, partition: int, offset: int, holder: str) -> None:
     receipt = Receipt(topic, partition, offset, holder)

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.queues.commands import (
@@ -20,6 +20,7 @@ from penstock.queues.commands import (
 )
 from penstock.queues.errors import OverLimit
 from penstock.queues.settings import DELAY_STEP_MS, DeliverySettings
+from tests.examples import examples
 
 from .machine_harness import QUEUE, MachineHarness, offsets
 
@@ -169,7 +170,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEP, min_size=10, max_size=40), st.dictionaries(OFFSET, st.integers(0, 20_000)))
 def test_delivery_ranges_are_what_single_messages_would_be(
     steps: list[tuple[Any, ...]], delays: dict[int, int]

@@ -1,7 +1,7 @@
 """The records of the companion log, byte by byte."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import NO_PRODUCER, StateRecord
@@ -26,6 +26,7 @@ from penstock.queues.records import (
     read_route,
     route_record,
 )
+from tests.examples import examples
 
 TOPIC = bytes(range(16))
 TEXT = st.text("aé☃-7", max_size=20)
@@ -50,7 +51,7 @@ def ranges(draw: st.DrawFn) -> DeliveryRange:
     )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXT, ranges())
 def test_a_delivery_range_is_read_as_it_was_written(name: str, delivery_range: DeliveryRange) -> None:
     key, read = read_range(raw(range_record(range_prefix(name), name, delivery_range)))
@@ -59,7 +60,7 @@ def test_a_delivery_range_is_read_as_it_was_written(name: str, delivery_range: D
     assert read_range(raw(range_tombstone(range_prefix(name), name, delivery_range.first))) == (key, None)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXT, st.none() | OFFSET, DESTINATION, st.builds(Route, *NUMBERS))
 def test_all_else_is_read_as_it_was_written(name: str, end: int | None, to: Destination, route: Route) -> None:
     assert read_position(raw(position_record(position_key(name), name, end))) == (name, end)

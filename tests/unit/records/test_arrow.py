@@ -1,6 +1,6 @@
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import InvalidRecord
@@ -8,6 +8,7 @@ from penstock.records.arrow import from_arrow, to_arrow
 from penstock.records.batch import patch_log_append_time, read_client_batch, read_header
 from penstock.records.build import Record, build_batch, control_marker, read_records
 from penstock.records.compression import Codec
+from tests.examples import examples
 
 pytestmark = pytest.mark.usefixtures("twin")
 
@@ -44,7 +45,7 @@ def numbered(count: int, base_offset: int = 0) -> list[Record]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 @given(st.lists(st.tuples(RECORDS, st.sampled_from(Codec)), max_size=4))
 def test_batches_become_one_arrow_batch(parts: list[tuple[list[Record], Codec]]) -> None:
     batches, rows, offset = [], [], 10
@@ -109,7 +110,7 @@ def test_header_names_that_are_not_utf8_do_not_stop_a_reader() -> None:
     assert table.column("headers").to_pylist() == [[{"key": "n��e", "value": b"v"}]]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 @given(RECORDS, st.sampled_from(Codec), st.data())
 def test_an_arrow_batch_becomes_the_batch_it_came_from(
     records: list[Record], codec: Codec, data: st.DataObject

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.partitioner import partition_of_key
@@ -13,6 +13,7 @@ from penstock.records.batch import read_client_batch
 from penstock.records.batch_draft import BatchDraft
 from penstock.records.build import Record, read_records
 from penstock.records.compression import Codec
+from tests.examples import examples
 
 pytestmark = pytest.mark.usefixtures("twin")
 
@@ -59,7 +60,7 @@ def place(row: dict, keyless: int) -> int:
     return keyless if row["key"] is None else partition_of_key(row["key"], PARTITIONS)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(ROWS, st.integers(0, PARTITIONS - 1), st.integers(0, 5), st.booleans())
 def test_rows_go_where_they_are_wanted_else_where_kafka_puts_their_key(
     rows: list[dict], keyless: int, cut: int, use_wanted: bool
@@ -93,7 +94,7 @@ def test_a_partition_that_is_not_there_is_refused(wrong: int) -> None:
         kernel.active.spread(3, None, None, wanted, 3, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4), st.sampled_from(Codec), st.integers(70, 2000), st.data())
 def test_batches_built_in_pieces_have_all_rows(
     parts: list[list[dict]], codec: Codec, bytes_max: int, data: st.DataObject

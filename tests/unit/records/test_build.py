@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord
@@ -7,6 +7,7 @@ from penstock.records.batch import check_batch, read_client_batch, read_header
 from penstock.records.build import Record, build_batch, build_pairs, control_marker, read_records, skip_marker
 from penstock.records.compression import Codec
 from penstock.records.layout import TRANSACTIONAL
+from tests.examples import examples
 
 NULLABLE = st.none() | st.binary(max_size=200)
 RECORDS = st.lists(
@@ -28,7 +29,7 @@ def at(offset: int, value: bytes | None = b"v", timestamp_ms: int = 0) -> Record
     return Record(key=b"k", value=value, timestamp_ms=timestamp_ms, offset=offset)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 @given(records=RECORDS, codec=st.sampled_from(Codec), base_offset=st.integers(0, 2**60))
 def test_records_read_back_as_they_were_built(records: list[Record], codec: Codec, base_offset: int) -> None:
     batch = build_batch(records, base_offset=base_offset, codec=codec)
@@ -139,7 +140,7 @@ def test_reading_a_batch_that_is_cut_off_is_refused() -> None:
         read_records(build_batch([at(0)])[:-1])
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50, deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=5000)), min_size=1, max_size=20),
     st.integers(0, 2**41),

@@ -1,13 +1,14 @@
 """The last offset of every key: both implementations, against a dictionary."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import CorruptMessage
 from penstock.records import kernel
 from penstock.records.build import Record, build_batch
 from penstock.records.columns import Columns, decode_columns
+from tests.examples import examples
 
 SECRET = bytes(range(16))
 TWINS = [pytest.param(kernel.PURE, id="pure")]
@@ -28,7 +29,7 @@ def _columns(records: list[tuple[bytes | None, bytes | None]], base_offset: int)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 @given(noted=rows, asked=rows, drop=st.booleans())
 def test_a_record_is_kept_if_no_later_one_has_its_key(
     twin: kernel.Kernel,

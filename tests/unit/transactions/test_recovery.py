@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -17,6 +16,7 @@ from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, TV_2, Transaction
 from penstock.wire.messages.commit_set import ABORT, CLOSE, COMMIT, FORGET
 from penstock.wire.messages.end_txn import EndTxnRequest
+from tests.examples import examples
 
 from .coordinator_harness import SETTINGS, START_MS, A, B, CoordinatorHarness, asked
 from .test_init_producer_id import at_epoch
@@ -88,7 +88,7 @@ def rebuilt(records: list[StateRecord]) -> Known:
 
 
 @given(st.lists(steps, max_size=40), st.sampled_from((0, EPOCH_LAST - 2, EPOCH_LAST)))
-@examples(max_examples=200)
+@examples(200)
 def test_a_coordinator_is_recovered_from_its_records(life: list[Any], epoch: int) -> None:
     harness = CoordinatorHarness()
     at_epoch(harness, epoch, "one")
@@ -100,7 +100,7 @@ def test_a_coordinator_is_recovered_from_its_records(life: list[Any], epoch: int
 
 
 @given(st.lists(steps.filter(lambda step: step[0] in ("init", "join", "end", "set")), max_size=30))
-@examples(max_examples=200)
+@examples(200)
 def test_a_life_with_restarts_is_answered_like_one_without(life: list[Any]) -> None:
     whole, broken_up = CoordinatorHarness(), CoordinatorHarness()
     for step in life:

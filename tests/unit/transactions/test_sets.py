@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -33,6 +33,7 @@ from penstock.wire.messages.commit_set import (
     CommitSetRequest,
 )
 from penstock.wire.state import kind_of
+from tests.examples import examples
 
 from .coordinator_harness import DAY_MS, SETTINGS, TICKET, A, B, C, CoordinatorHarness, asked
 
@@ -543,7 +544,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@examples(150, deadline=None, database=None)
 @given(STEPS)
 def test_a_batch_is_committed_once_and_whole_in_random_sequences(steps: list[tuple[str, int, int]]) -> None:
     harness = CoordinatorHarness()

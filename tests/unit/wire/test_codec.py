@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import MalformedRequest
@@ -29,6 +29,7 @@ from penstock.wire.schema import (
     request,
     struct,
 )
+from tests.examples import examples
 
 from .plain_encoder import encode_plainly
 from .values import full_sample, instances
@@ -96,7 +97,7 @@ def test_every_kind_of_field_is_written_as_a_plain_encoder_writes_it(version: in
     assert decode(Everything, version, data) == message
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@examples(60, deadline=None, database=None)
 @given(st.sampled_from([0, 1]).flatmap(lambda v: st.tuples(st.just(v), instances(Everything, v))))
 def test_every_kind_of_field_comes_back(drawn: tuple[int, Any]) -> None:
     version, message = drawn

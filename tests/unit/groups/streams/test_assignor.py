@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.steps import run_steps
 from penstock.groups.streams.assignor import Assignments, Worker, assign_sticky
 from penstock.groups.streams.tasks import NO_TASKS, Role, Task, Tasks
+from tests.examples import examples
 
 
 def assign(

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.schemas.formats.avro import parse
+from tests.examples import scaled
 from tests.unit.schemas.avro.schema_strategies import changed, data, decorated, encode, records, schemas
 
 SCHEMAS = schemas()
@@ -77,7 +78,7 @@ def _read_all(reader: Any, writer: Any) -> None:
         assert stream.read() == b""
 
 
-@settings(SLOW, max_examples=200)
+@settings(SLOW, max_examples=scaled(200))
 @given(PAIRS)
 def test_data_is_readable_if_and_only_if_there_are_no_differences(pair: tuple[Any, Any]) -> None:
     reader, writer = pair

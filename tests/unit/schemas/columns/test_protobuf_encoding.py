@@ -1,6 +1,7 @@
 """Columns become Protobuf payloads: those that Google's library writes, or an error that names row and field."""
 
 import datetime
+import functools
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.schemas.columns import kernel
 from penstock.schemas.columns.codec import CannotEncode, IncompatibleTypes, NoColumnType
 from penstock.schemas.columns.protobuf.codec import protobuf_decoder, protobuf_encoder
-from penstock.schemas.formats.protobuf import parse
+from penstock.schemas.formats.protobuf import ProtobufSchema, parse
 from tests.examples import examples
 
 from .conftest import NOT_BUILT
@@ -48,7 +49,8 @@ def test_columns_become_the_messages_they_were_decoded_from(twin: kernel.Kernel,
         decoder, encoder = protobuf_decoder(schema, schema, None), protobuf_encoder(schema, None)
     except NoColumnType:
         return
-    messages = [message_class(schema)() for _ in range(5)]
+    kind = message_class(schema)
+    messages = [kind() for _ in range(5)]
     for each in messages:
         fill(random, each)
     column = decoder.decode(payloads(*(each.SerializeToString() for each in messages), None), len(HEADER)).values
@@ -68,11 +70,9 @@ def decoded(decoder: Any, message: Any) -> Any:
     return column_values(decoder.decode(payloads(message.SerializeToString()), len(HEADER)).values)
 
 
-@examples(200)
-@given(SEEDS)
-def test_payloads_have_the_bytes_that_googles_library_writes(twin: kernel.Kernel, seed: int) -> None:
-    random = Random(seed)
-    schema = parse(
+@functools.cache
+def one_of_each_kind() -> ProtobufSchema:
+    return parse(
         f"""{HEAD} message M {{
             int32 a = 1; sint32 b = 2; uint32 c = 3; fixed32 d = 4; sfixed32 e = 5; int64 f = 6; sint64 g = 7;
             uint64 h = 8; fixed64 i = 9; sfixed64 j = 10; bool k = 11; string l = 12; bytes m = 13; float n = 14;
@@ -83,10 +83,17 @@ def test_payloads_have_the_bytes_that_googles_library_writes(twin: kernel.Kernel
         message N {{ string a = 1; repeated bool b = 2; }} enum E {{ A = 0; B = 1; C = -5; }}""",
         {},
     )
+
+
+@examples(200)
+@given(SEEDS)
+def test_payloads_have_the_bytes_that_googles_library_writes(twin: kernel.Kernel, seed: int) -> None:
+    random = Random(seed)
+    schema = one_of_each_kind()
     decoder, encoder = protobuf_decoder(schema, schema, None), protobuf_encoder(schema, None)
-    messages = []
+    kind, messages = message_class(schema), []
     for _ in range(3):
-        message = message_class(schema)()
+        message = kind()
         fill(random, message)
         message.p = random.choice([0, 1, -5])
         del message.v[:]

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from penstock.schemas.formats.format import InvalidSchema
@@ -133,7 +133,7 @@ def test_any_bytes_are_a_descriptor_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each in read_cases("schemas") if each["serialized"] is not None])
-@settings(max_examples=5)
+@examples(5)
 @given(data=st.data())
 def test_any_change_of_a_descriptor_is_parsed_or_refused(case: Any, data: st.DataObject) -> None:
     serialized = bytearray(b64decode(case["serialized"]))

@@ -3,7 +3,6 @@
 import contextlib
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -31,6 +30,7 @@ from penstock.schemas.registry.errors import (
     VersionSoftDeleted,
 )
 from penstock.schemas.registry.model import LATEST, Level, Mode, Reference
+from tests.examples import examples
 
 from .registry_harness import World, avro
 
@@ -377,7 +377,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyHistory.settings = examples(60, stateful_step_count=30, deadline=None)
 
 
 def test_reading_changes_nothing() -> None:
