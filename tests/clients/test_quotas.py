@@ -1,7 +1,9 @@
 """Client quotas (KIP-13, -124, -546, -599) with real clients: who is throttled, by how much, and who is not."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.client.address import parse_bootstrap
 from penstock.client.connection import Connection, ConnectionSettings, open_connection
-from penstock.cluster.client_quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, REQUEST_PERCENTAGE
+from penstock.client.errors import ConnectionFailed
+from penstock.cluster.client_quotas import (
+    CONNECTION_RATE,
+    CONSUMER_RATE,
+    MUTATION_RATE,
+    PRODUCER_RATE,
+    REQUEST_PERCENTAGE,
+)
 from penstock.cluster.quota_entities import CLIENT_ID, IP, USER
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.alter_client_quotas import (
@@ -22,6 +31,11 @@ from penstock.wire.messages.alter_client_quotas import (
 )
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, QuotaComponent
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from penstock.wire.messages.metadata import MetadataRequest
 from tests.brokers import BrokerProcess
 from tests.clients.driver_confluent import QUIET
@@ -237,3 +251,60 @@ def test_changes_of_partitions_are_limited(broker: BrokerProcess) -> None:
 async def create(connection: Connection, name: str, partitions: int) -> Any:
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
     return await connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=False))
+
+
+def test_connections_of_a_host_are_limited(tmp_path: Path) -> None:
+    """In number, and per second; a connection that ends makes room."""
+    broker = BrokerProcess(tmp_path, {"max.connections.per.ip": 1000}).start()
+    refused = r'penstock_refused_total\{reason="too_%s_of_host"\}'
+
+    async def check() -> None:
+        admin = await connect(broker)
+        others: list[Connection] = []
+        try:
+            await set_config(admin, "max.connections.per.ip.overrides", "127.0.0.1:3")
+            others += [await connect(broker), await connect(broker)]
+            with pytest.raises(ConnectionFailed):
+                await connect(broker)
+            await others.pop().close()
+            others.append(await connected(broker))
+            await set_config(admin, "max.connections.per.ip.overrides", "")
+            assert (await alter(admin, {IP: "127.0.0.1"}, **{CONNECTION_RATE: 1.0})).error_code == 0
+            others += [await connect(broker) for _ in range(10)]  # as many as the quota allows in ten seconds
+            with pytest.raises(ConnectionFailed):
+                await connect_often(broker, others)
+            assert (await alter(admin, {IP: "127.0.0.1"}, **{CONNECTION_RATE: None})).error_code == 0
+            others.append(await connect(broker))
+        finally:
+            for connection in (admin, *others):
+                await connection.close()
+
+    try:
+        uvloop.run(check())
+        assert broker.metric(refused % "many") >= 1
+        assert broker.metric(refused % "fast") == 1
+    finally:
+        broker.finish()
+
+
+async def connect_often(broker: BrokerProcess, connections: list[Connection]) -> None:
+    for _ in range(200):
+        connections.append(await connect(broker))
+
+
+async def connected(broker: BrokerProcess) -> Connection:
+    """Connects as soon as the broker has noticed that another connection has ended."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await connect(broker)
+        except ConnectionFailed:
+            assert time.monotonic() < deadline_s, "there is no room for a connection"
+            await asyncio.sleep(0.01)
+
+
+async def set_config(connection: Connection, name: str, value: str) -> None:
+    config = AlterableConfig(name=name, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    answer = await connection.request(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+    assert answer.responses[0].error_code == 0, answer

@@ -37,6 +37,14 @@ class Meter:
         self._refill(now_s)
         self._level -= count
 
+    def take_if_available(self, now_s: float) -> bool:
+        """Takes one unit, if the bucket has one."""
+        self._refill(now_s)
+        if self._level < 1:
+            return False
+        self._level -= 1
+        return True
+
     def debt_ms(self, now_s: float) -> int:
         """Returns the milliseconds until the debt is refilled; 0 if there is none."""
         self._refill(now_s)

@@ -77,6 +77,15 @@ OWN_SETTINGS: Final = (
         1,
         "Replicas of the schema registry's topic; fewer while there are fewer brokers.",
     ),
+    number("max.connections.per.ip", INT_MAX, 0, "The most open Kafka connections of one host."),
+    Setting(
+        name="max.connections.per.ip.overrides",
+        kind=Kind.STRING,
+        default="",
+        pattern=r"\s*([0-9A-Fa-f.:]+:[0-9]{1,9}(\s*,\s*[0-9A-Fa-f.:]+:[0-9]{1,9})*)?\s*",
+        form="ADDRESS:COUNT,ADDRESS:COUNT",
+        doc="Other limits than max.connections.per.ip for some addresses: ADDRESS:COUNT,ADDRESS:COUNT.",
+    ),
     number("log.cleaner.keys.max", 2_000_000, 1000, "The most keys that one compaction pass holds in memory."),
 )
 
@@ -164,13 +173,6 @@ _IDLE_SETTINGS: Final = (
         kind=Kind.DOUBLE,
         default="1.7976931348623157E308",
         doc=f"{_NO_EFFECT}compaction is not throttled.",
-    ),
-    number("max.connections.per.ip", INT_MAX, 0, f"{_NO_EFFECT}max.connections bounds all connections together."),
-    Setting(
-        name="max.connections.per.ip.overrides",
-        kind=Kind.STRING,
-        default="",
-        doc=f"{_NO_EFFECT}max.connections bounds all connections together.",
     ),
     number("max.connection.creation.rate", INT_MAX, 0, f"{_NO_EFFECT}new connections are not throttled."),
 )

@@ -74,7 +74,13 @@ class KafkaConnection(RequestDispatcher):
         self.peer = "/{}:{}".format(*transport.get_extra_info("peername") or "??")  # as Java writes addresses
         is_full = len(listener.connections) >= listener.connections_max
         if is_full or is_scarce_for(transport, Reserve.KAFKA_CONNECTIONS):
+            if self.login is not None:
+                listener.hosts.leave(self.host)
             listener.probe.refused("too_many")
+            transport.abort()
+            return
+        if self.login is None and (reason := listener.hosts.admit(self.host, perf_counter())):
+            listener.probe.refused(reason)
             transport.abort()
             return
         login = self.login
@@ -82,6 +88,7 @@ class KafkaConnection(RequestDispatcher):
         if principal is None:
             logger.info("connection_closed peer=%s kind=no_principal detail=%r", self.peer, NO_RULE)
             listener.probe.refused("no_principal")
+            listener.hosts.leave(self.host)
             transport.abort()
             return
         self.principal = principal
@@ -92,6 +99,10 @@ class KafkaConnection(RequestDispatcher):
         if login is not None:
             login.on_login = self._start_session
             self._start_session()
+
+    @property
+    def host(self) -> str:
+        return self.peer.removeprefix("/").rpartition(":")[0]
 
     def _start_session(self) -> None:
         """The client has logged in: its session ends after the lifetime, unless it logs in again before."""
@@ -111,6 +122,7 @@ class KafkaConnection(RequestDispatcher):
             return
         self.report()
         self._listener.remove(self)
+        self._listener.hosts.leave(self.host)
         self._transport = None
         self._state |= flags.CLOSED
         for timer in (self._expiry, self._unmute):

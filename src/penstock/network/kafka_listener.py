@@ -15,6 +15,7 @@ from penstock.broker.large_requests import inline_max
 from penstock.broker.registry import APIS, Api
 from penstock.cluster.image import ClusterImage
 from penstock.network.budget import ReceiveBudget
+from penstock.network.host_limits import HostLimits
 from penstock.network.large_request import RECEIVE_BYTES, BufferPool, LargeRequest
 
 
@@ -73,6 +74,7 @@ class KafkaListener:
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
         self.quotas = ClientQuotas(lambda: broker.image.client_quotas)
+        self.hosts = HostLimits(broker.configs.__getitem__, lambda: broker.image.client_quotas)
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._applied = broker.image
         self.http = ""

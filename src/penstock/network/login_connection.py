@@ -90,6 +90,8 @@ class LoginConnection(asyncio.Protocol):
         """Whether the next bytes are messages of the mechanism, without SaslAuthenticate: after SaslHandshake 0."""
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._host = ""
+        """The host whose connections this one counts toward."""
         self.peer = ""
 
     # -- called by the transport
@@ -104,6 +106,12 @@ class LoginConnection(asyncio.Protocol):
             kafka.probe.refused("too_many")
             transport.abort()
             return
+        reason = kafka.hosts.admit(str(host), perf_counter())
+        if reason:
+            kafka.probe.refused(reason)
+            transport.abort()
+            return
+        self._host = str(host)
         self._transport = transport
         self._session = self._server.session(str(host))
         self._logins.add(self, str(host))
@@ -272,6 +280,7 @@ class LoginConnection(asyncio.Protocol):
         if len(rest) > RECEIVE_BYTES:
             self.close("frame_size", "the client did not wait for the end of its login")
             return
+        self._host = ""  # the new connection leaves for it
         self._end()
         connection = self._connect(session)
         transport.set_protocol(connection)
@@ -298,6 +307,9 @@ class LoginConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._transport = None
+        if self._host:
+            self._kafka.hosts.leave(self._host)
+            self._host = ""
         self._logins.remove(self)
         self._drop(len(self._received))
         if self._deadline is not None:
