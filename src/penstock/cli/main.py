@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "cluster": "penstock.cli.cluster.commands:cluster",
     "user": "penstock.cli.user:user",
     "acl": "penstock.cli.acl.commands:acl",
+    "quota": "penstock.cli.quota:quota",
     "security": "penstock.cli.security.commands:security",
     "log": "penstock.cli.log.commands:log",
     "pipeline": "penstock.cli.pipeline.commands:pipeline",
