@@ -22,12 +22,12 @@ from penstock.broker.registry import load_handlers
 from penstock.broker.schemas.assembly import add_schemas
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster.controller import ControllerSettings
-from penstock.cluster.controller_task import ControllerTask
+from penstock.cluster.controller_task import ControllerFailed, ControllerTask
 from penstock.cluster.identity import FolderIdentity, lock_folder
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.listeners import Listeners
 from penstock.cluster.membership import Membership, retry_store
-from penstock.cluster.metadata import Metadata
+from penstock.cluster.metadata import ImageFailed, Metadata
 from penstock.cluster.registration import Identity
 from penstock.cluster.settings import ADVERTISED_HTTP
 from penstock.coordination.stores import open_store
@@ -71,14 +71,6 @@ IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
 LEAVE_S = 10.0
 """Seconds that a stopping broker waits for other brokers to take over its partitions."""
-
-
-class ControllerFailed(PenstockError):
-    """The controller task failed with an unexpected error."""
-
-
-class ImageFailed(PenstockError):
-    """Applying a metadata image failed with an unexpected error."""
 
 
 class Node:
@@ -125,7 +117,11 @@ class Node:
         self._last_run = await on_disk(lambda: LastRun(self._disk, this_boot))
         load_handlers()
         self._servers = Servers(
-            settings.kafka, settings.named, lambda: self._metadata.image, lambda kind: self._metrics.refused(kind)
+            settings.kafka,
+            settings.named,
+            lambda: self._metadata.image,
+            lambda kind: self._metrics.refused(kind),
+            settings.data_dir / "audit",
         )
         clock = SystemClock()
         self._store = await retry_store(lambda: open_store(settings.store, settings.data_dir, settings.session_s))
@@ -170,8 +166,7 @@ class Node:
         metadata.wait_settled = partial(wait_until_topic_settled, self._partitions)
         await self._servers.start_serving()
         maintenance = (self._maintenance.run(), self._sweep(), self._isr.run(), self._queues.reclaimer.run())
-        work = (*maintenance, self._views.run(), self._controlling.run())
-        self._tasks = [loop.create_task(each) for each in work]
+        self._tasks = [loop.create_task(each) for each in (*maintenance, self._views.run(), self._controlling.run())]
         self._tasks[-1].add_done_callback(self._on_controller_ended)
         self.ready = True
 
@@ -227,6 +222,7 @@ class Node:
             ask=self._peers.ask,
             throttle=self._throttle,
             authorizer=self._servers.authorizer,
+            audit=self._servers.audit,
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._schemas = add_schemas(broker)
@@ -408,6 +404,7 @@ class Node:
         await self._queues.close()
         await self._peers.close()
         await self._maintenance.close()
+        await self._disk_threads.call(self._servers.close_audit)
         await self._disk_threads.idle()
         if await close_logs(self._partitions):
             await self._disk_threads.call(self._last_run.end)

@@ -21,8 +21,8 @@ from penstock.cluster.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
 )
-from penstock.cluster.quota_entities import CLIENT_ID, IP, USER
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.quota_entities import CLIENT_ID, IP, USER
 from penstock.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlteredQuotaEntity,

@@ -40,6 +40,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
 from penstock.replication.throttle import Throttle
+from penstock.security.audit import AuditLog
 from penstock.security.authorizer import Authorizer
 from penstock.wire.messages.registry_call import RegistryCallRequest, RegistryCallResponse
 from penstock.wire.schema import NIL_UUID
@@ -73,6 +74,7 @@ class Broker:
     transactions: StateRuntimes
     authorizer: Authorizer | None = None
     """Decides what clients may do; None if they may do everything."""
+    audit: AuditLog | None = None
     throttle: Throttle = field(default_factory=Throttle)
     """Replication throttle: limits the bytes sent to followers that are not in sync (KIP-73)."""
     ask: AskPeer

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from penstock.broker.audited_changes import has_failed
 from penstock.broker.client_limits import ClientLimits
 from penstock.foundation.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
 from penstock.foundation.errors import NotAuthorized
+from penstock.security.audit import AuditLog
 from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS
 from penstock.security.login_sessions import LoginSession
@@ -14,6 +16,7 @@ from penstock.wire.codec import ELEMENTS_INLINE_MAX
 from penstock.wire.codegen import TooManyElements
 from penstock.wire.encoders import UNBOUNDED
 from penstock.wire.frames import response_frame
+from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer, with_field
 
 _ALL_OPERATIONS = {
@@ -30,7 +33,9 @@ class Call:
         "_on_answer",
         "amend",
         "api_key",
+        "audit",
         "authorizer",
+        "changes",
         "client_id",
         "correlation_id",
         "frame_bytes",
@@ -68,6 +73,7 @@ class Call:
         login: LoginSession | None = None,
         authorizer: Authorizer | None = None,
         limits: ClientLimits | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`encode_later`: called in place of `on_answer` for a large response; encodes it in slices and sends it.
         `listener`: name of the listener that the request came in on. `login`: None if the listener has no SASL.
@@ -84,6 +90,9 @@ class Call:
         self.principal = principal
         self.login = login
         self.authorizer = authorizer
+        self.audit = audit
+        self.changes: list[str] | None = None
+        """The resources that the request changes, for the audit log; None if it changes nothing."""
         self.limits = limits
         self.throttle_ms = 0
         """For how long the connection handles no further request, because the client has exceeded a quota."""
@@ -110,16 +119,32 @@ class Call:
         """The client's host, without the port."""
         return self.peer.rpartition(":")[0]
 
-    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the client may do this with a resource, which need not exist."""
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str, *, audited: bool = True) -> bool:
+        """Whether the client may do this with a resource, which need not exist. `audited`: it has asked for it, so
+        that a denial is part of the audit log."""
         authorizer = self.authorizer
-        if authorizer is None or authorizer.allows(self.principal, self.host, operation, resource_type, name):
+        if authorizer is None:
             return True
-        self.was_denied = True
-        return False
+        allowed = authorizer.allows(self.principal, self.host, operation, resource_type, name)
+        if self.audit is not None and audited and (self.audit.notes_allowed or not allowed):
+            resource = resource_type.name.lower(), name
+            self.audit.access(
+                allowed=allowed,
+                principal=self.principal,
+                host=self.host.removeprefix("/"),
+                operation=operation.name.lower(),
+                resource=resource,
+            )
+        if not allowed:
+            self.was_denied = True
+        return allowed
 
-    def allows_in_cluster(self, operation: Operation) -> bool:
-        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    def allows_in_cluster(self, operation: Operation, *, audited: bool = True) -> bool:
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, audited=audited)
+
+    def note_changes(self, names: list[str]) -> None:
+        """The request changes these resources."""
+        self.changes = [*(self.changes or ()), *names]
 
     def check(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Raises the NotAuthorized of the resource's type if the client may not do this. Does not tell whether the
@@ -166,6 +191,14 @@ class Call:
             response = self.amend(response)
         if self.limits is not None:
             response = self._throttled(self.limits, response)
+        if self.changes is not None and self.audit is not None:
+            self.audit.change(
+                api=ApiKey(self.api_key).name.lower(),
+                principal=self.principal,
+                host=self.host.removeprefix("/"),
+                names=self.changes,
+                failed=has_failed(response),
+            )
         limit = ELEMENTS_INLINE_MAX if self._encode_later is not None else UNBOUNDED
         try:
             self.parts = (

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, Final
 
 from penstock.cluster.client_quotas import CONSUMER_RATE, MUTATION_RATE, PRODUCER_RATE, REQUEST_PERCENTAGE, Quotas
-from penstock.cluster.quota_entities import CLIENT_ID, DEFAULT, USER, Entity
 from penstock.foundation.errors import ThrottlingQuotaExceeded
+from penstock.foundation.quota_entities import CLIENT_ID, DEFAULT, USER, Entity
 from penstock.wire.keys import ApiKey
 
 WINDOW_S: Final = 10.0

@@ -128,8 +128,7 @@ def _shown(of: type[ModernGroup[Any, Any, Any]], group: Any, call: Call) -> Any:
         return group
     if group.authorized_operations != NOT_REQUESTED:
         group = with_field(group, "authorized_operations", call.operations(ResourceType.GROUP, group.group_id))
-    hidden = [name for name in _topics_in(group) if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
-    if not hidden:
+    if all(call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audited=False) for name in _topics_in(group)):
         return group
     denied = TopicAuthorizationFailed(
         "The group has described topic(s) that the client is not authorized to describe."

@@ -190,6 +190,7 @@ class _PieceCall(Call):
             login=whole.login,
             authorizer=whole.authorizer,
             limits=whole.limits,
+            audit=whole.audit,
         )
         self._whole = whole
         self._answered = answered
@@ -201,6 +202,9 @@ class _PieceCall(Call):
         if not self._answered.done():
             amended = response if self.amend is None or response is None else self.amend(response)
             self._answered.set_result(amended)
+
+    def note_changes(self, names: list[str]) -> None:
+        self._whole.note_changes(names)
 
     def cancel(self) -> None:
         """Called when the client has disconnected: cancels the handler's work and ends the wait for its response."""

@@ -73,23 +73,26 @@ def refusal_of(key: ApiKey) -> Refusal:
     return refuse
 
 
-def split_topics(topics: Iterable[T], operation: Operation, call: Call, broker: "Broker") -> tuple[list[T], list[T]]:
-    """Returns the requested topics for which the client may do the operation, and the others."""
+def split_topics(
+    topics: Iterable[T], operation: Operation, call: Call, broker: "Broker", *, audited: bool = True
+) -> tuple[list[T], list[T]]:
+    """Returns the requested topics for which the client may do the operation, and the others. `audited`: whether the
+    client has named them."""
     allowed: list[T] = []
     denied: list[T] = []
     for topic in topics:
-        (allowed if allows_topic(topic, operation, call, broker) else denied).append(topic)
+        (allowed if allows_topic(topic, operation, call, broker, audited=audited) else denied).append(topic)
     return allowed, denied
 
 
-def allows_topic(topic: Any, operation: Operation, call: Call, broker: "Broker") -> bool:
+def allows_topic(topic: Any, operation: Operation, call: Call, broker: "Broker", *, audited: bool = True) -> bool:
     """Whether the client may do the operation with a topic of a request or response, which has a name or, in newer
     versions, an id. If there is no topic with the id, it may: the answer tells no more than that."""
     name = topic.name
     if not name and call.authorizer is not None:
         known = broker.image.shown.get(topic.topic_id)
         name = "" if known is None else known.name
-    return not name or call.allows(operation, ResourceType.TOPIC, name)
+    return not name or call.allows(operation, ResourceType.TOPIC, name, audited=audited)
 
 
 def hidden_topic(names: Iterable[str], call: Call) -> NotAuthorized | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.broker import handlers
+from penstock.broker.audited_changes import CHANGES, names_in
 from penstock.broker.permissions import Need, Refusal, refusal_of
 from penstock.foundation.errors import NotAuthorized
 from penstock.wire.keys import ApiKey
@@ -53,7 +54,7 @@ def handles(
             request=REQUESTS[key],
             versions=versions or message.versions,
             flexible_from=message.flexible_from,
-            handler=_guarded(handler, needs, refuse or refusal_of(key)) if needs else handler,
+            handler=_audited(_guarded(handler, needs, refuse or refusal_of(key)) if needs else handler, key),
             needs=needs,
         )
         return handler
@@ -72,6 +73,19 @@ def _guarded(handler: Handler, needs: tuple[Need, ...], refuse: Refusal) -> Hand
         return handler(request, call, broker)
 
     return guarded
+
+
+def _audited(handler: Handler, key: ApiKey) -> Handler:
+    """Returns a handler that notes the resources which its requests change, if there is an audit log."""
+    if key not in CHANGES:
+        return handler
+
+    def audited(request: Any, call: "Call", broker: "Broker") -> Any:
+        if call.audit is not None:
+            call.note_changes(names_in(request))
+        return handler(request, call, broker)
+
+    return audited
 
 
 def load_handlers() -> None:

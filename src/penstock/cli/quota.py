@@ -15,7 +15,7 @@ from penstock.cluster.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
 )
-from penstock.cluster.quota_entities import CLIENT_ID, DEFAULT, IP, USER, Entity
+from penstock.foundation.quota_entities import CLIENT_ID, DEFAULT, IP, USER, Entity
 
 _WORDS: Final = {USER: "user", CLIENT_ID: "client id", IP: "address"}
 _NAMES: Final = (PRODUCER_RATE, CONSUMER_RATE, REQUEST_PERCENTAGE, MUTATION_RATE, CONNECTION_RATE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import check
-from penstock.cluster.quota_entities import Entity
+from penstock.foundation.quota_entities import Entity
 from penstock.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final
 
-from penstock.cluster.quota_entities import CLIENT_ID, IP, USER, Entity
 from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.quota_entities import CLIENT_ID, IP, USER, Entity
 
 PRODUCER_RATE: Final = "producer_byte_rate"
 CONSUMER_RATE: Final = "consumer_byte_rate"

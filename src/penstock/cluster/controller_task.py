@@ -25,6 +25,10 @@ _LINES_MAX: Final = 20
 """Maximum number of log lines per decision for partitions that go offline or have an unclean election."""
 
 
+class ControllerFailed(PenstockError):
+    """The controller task failed with an unexpected error."""
+
+
 class ControllerTask:
     """The controller task of a broker. It runs on every broker, but only the elected controller makes decisions."""
 

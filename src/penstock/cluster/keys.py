@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from penstock.cluster.quota_entities import Entity
 from penstock.foundation.acls import Pattern, PatternType, ResourceType
 from penstock.foundation.ids import uuid_bytes, uuid_text
+from penstock.foundation.quota_entities import Entity
 
 CLUSTER: Final = "cluster"
 MOVING: Final = "moving"

@@ -10,11 +10,16 @@ from penstock.cluster import keys
 from penstock.cluster.image import NO_EPOCH, SLICE_KEYS, ClusterImage
 from penstock.cluster.topic_changes import Step
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Op, Put, Store
+from penstock.foundation.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
 Plan = Callable[[ClusterImage], Sequence[Op]]
 Condition = Callable[[ClusterImage], bool]
+
+
+class ImageFailed(PenstockError):
+    """Applying a metadata image failed with an unexpected error."""
 
 
 class Metadata:

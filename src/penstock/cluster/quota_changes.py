@@ -6,9 +6,9 @@ from typing import Final
 from penstock.cluster import keys
 from penstock.cluster.client_quotas import Change
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.quota_entities import Entity
 from penstock.coordination.store import Delete, Op, Put
 from penstock.foundation.errors import PenstockError, PolicyViolation
+from penstock.foundation.quota_entities import Entity
 
 QUOTAS_MAX: Final = 100_000
 """Maximum number of entities with quotas."""

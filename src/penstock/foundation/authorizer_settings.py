@@ -10,6 +10,9 @@ from penstock.foundation.settings import Kind, Setting, switch
 AUTHORIZER: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
 ALLOW_IF_NONE: Final = "allow.everyone.if.no.acl.found"
+AUDIT_EVENTS: Final = "audit.events"
+AUDIT_BYTES: Final = "audit.bytes.max"
+AUDIT_BYTES_DEFAULT: Final = 160 << 20
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _KNOWN_CLASSES: Final = (STANDARD_AUTHORIZER, "kafka.security.authorizer.AclAuthorizer")
 
@@ -27,8 +30,35 @@ AUTHORIZER_SETTINGS: Final = (
         doc="Principals that may do everything, separated by semicolons: `User:admin;User:broker`. The user of the "
         "brokers must be one of them.",
     ),
+    Setting(
+        name=AUDIT_EVENTS,
+        kind=Kind.LIST,
+        default="",
+        choices=("denied", "allowed", "logins", "changes", "none"),
+        doc="The events that are written to the audit log. Empty: `denied,logins,changes` with an authorizer, "
+        "and else none.",
+    ),
+    Setting(
+        name=AUDIT_BYTES,
+        kind=Kind.LONG,
+        default=str(AUDIT_BYTES_DEFAULT),
+        minimum=32 << 20,
+        doc="The most bytes of the audit log's files; the oldest are deleted.",
+    ),
     switch(ALLOW_IF_NONE, "false", "Whether resources without any ACL are open to all clients."),
 )
+
+
+def audited_kinds(values: Mapping[str, str]) -> frozenset[str]:
+    """Returns the kinds of events that are written to the audit log.
+
+    >>> sorted(audited_kinds({AUTHORIZER: STANDARD_AUTHORIZER}))
+    ['changes', 'denied', 'logins']
+    """
+    given = frozenset(each.strip() for each in values.get(AUDIT_EVENTS, "").split(",") if each.strip())
+    if not given and values.get(AUTHORIZER, "").strip():
+        return frozenset(("denied", "logins", "changes"))
+    return given - {"none"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from penstock.broker.client_limits import Meter
 from penstock.cluster.client_quotas import CONNECTION_RATE, Quotas
-from penstock.cluster.quota_entities import DEFAULT, IP
+from penstock.foundation.quota_entities import DEFAULT, IP
 
 PER_HOST: Final = "max.connections.per.ip"
 OVERRIDES: Final = "max.connections.per.ip.overrides"

@@ -139,6 +139,8 @@ class KafkaListener:
         """Closes connections that are idle or send a large request too slowly; also frees unused receive buffers
         and expired client metrics."""
         self.broker.telemetry.expire()
+        if self.broker.audit is not None:
+            self.broker.audit.flush()
         self._buffers.shrink()
         now_s = perf_counter()
         for connection in list(self.connections):

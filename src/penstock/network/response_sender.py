@@ -117,6 +117,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self.login,
             self._listener.broker.authorizer,
             self._listener.quotas.limits_of(self.principal, client_id or ""),
+            self._listener.broker.audit,
         )
         self.calls.append(call)
         self._state |= flags.HAS_CALLS if len(self.calls) < CALLS_MAX else flags.HAS_CALLS | flags.HAS_MANY_CALLS

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from penstock.client.security import SecuritySettings
@@ -16,7 +18,12 @@ from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
 from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.address import Address
-from penstock.foundation.authorizer_settings import AuthorizerSettings
+from penstock.foundation.authorizer_settings import (
+    AUDIT_BYTES,
+    AUDIT_BYTES_DEFAULT,
+    AuthorizerSettings,
+    audited_kinds,
+)
 from penstock.foundation.descriptors import Reserve
 from penstock.foundation.sasl_settings import SaslSettings, inter_broker_login
 from penstock.foundation.security_protocol import SecurityProtocol
@@ -31,6 +38,8 @@ from penstock.network.login_connection import LoginConnection, Logins
 from penstock.network.tls_connection import TlsConnection
 from penstock.network.tls_server import TlsServer
 from penstock.security.accounts import Accounts
+from penstock.security.audit import AuditLog, Kind
+from penstock.security.audit_file import AuditFile
 from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
 from penstock.security.login_sessions import FailedLogins, LoginServer
@@ -51,6 +60,7 @@ class Servers:
         values: Mapping[str, str],
         image: Callable[[], ClusterImage],
         refused: Callable[[str], None],
+        audit_folder: Path,
     ) -> None:
         """`values`: broker settings by name. Reads the certificates; raises InvalidConfig if they cannot be used.
         `refused` is called with the reason for each connection that is closed before it is established."""
@@ -60,10 +70,20 @@ class Servers:
         """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
         accounts = Accounts(lambda: image().users, lambda: image().login_secret, self._login_thread)
         failed = FailedLogins(refused)
+        self._audit_file: AuditFile | None = None
+        self.audit: AuditLog | None = None
+        if kinds := audited_kinds(values):
+            bytes_max = int(values.get(AUDIT_BYTES, AUDIT_BYTES_DEFAULT))
+            self._audit_file = AuditFile(audit_folder, bytes_max)
+            self.audit = AuditLog(self._audit_file.write, time.monotonic, frozenset(map(Kind, kinds)))
         self.authorizer: Final = _authorizer(values, image)
         self._login_servers = {
             each.name: LoginServer(
-                listener=each.name, settings=SaslSettings.parse(values, each.name), accounts=accounts, failed=failed
+                listener=each.name,
+                settings=SaslSettings.parse(values, each.name),
+                accounts=accounts,
+                failed=failed,
+                audit=self.audit,
             )
             for each in listeners
             if each.protocol.is_sasl
@@ -179,6 +199,16 @@ class Servers:
         if self._logins is not None:
             self._logins.close()
         self._login_thread.shutdown(wait=False, cancel_futures=True)
+
+    def close_audit(self) -> None:
+        """Writes the last events of the audit log. Blocks."""
+        if self.audit is not None and self._audit_file is not None:
+            self.audit.flush(all_of_them=True)
+            self._audit_file.close()
+
+    @property
+    def audit_events_lost(self) -> int:
+        return 0 if self._audit_file is None else self._audit_file.lost
 
     def reload_certificates(self) -> None:
         """Reads files of keys and certificates again if they have changed; new connections then use the new ones."""

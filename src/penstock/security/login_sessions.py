@@ -9,6 +9,7 @@ from typing import Final
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.sasl_settings import SaslSettings
 from penstock.security.accounts import Accounts
+from penstock.security.audit import AuditLog
 from penstock.security.errors import LoginFailed
 from penstock.security.exchanges import Exchange, new_exchange
 
@@ -64,6 +65,14 @@ class LoginServer:
     settings: SaslSettings
     accounts: Accounts
     failed: FailedLogins
+    audit: AuditLog | None = None
+
+    def note(self, host: str, mechanism: str, user: str, reason: str = "") -> None:
+        """Writes a login to the audit log; one with a `reason` has failed."""
+        if self.audit is not None:
+            self.audit.login(
+                ok=not reason, user=user, host=host, listener=self.listener, mechanism=mechanism, reason=reason
+            )
 
     def session(self, host: str) -> "LoginSession":
         return LoginSession(self, host)
@@ -132,6 +141,7 @@ class LoginSession:
         lifetime_ms = self._server.settings.reauth_ms[self._mechanism]
         self.expires_s = asyncio.get_running_loop().time() + lifetime_ms / 1000 if lifetime_ms else None
         self.on_login()
+        self._server.note(self._host, self._mechanism, exchange.user)
         return lifetime_ms
 
     def _failed(self, exchange: Exchange, error: LoginFailed) -> float:
@@ -141,6 +151,7 @@ class LoginSession:
             user = exchange.user[:NAME_CHARS_SHOWN]
             return f"listener={server.listener} mechanism={self._mechanism} user={user!r} reason={error.reason!r}"
 
+        server.note(self._host, self._mechanism, exchange.user, error.reason)
         now_s = asyncio.get_running_loop().time()
         return server.failed.note(self._host, server.settings.failed_delay_s, now_s, describe)
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.client_limits import METERS_MAX, WINDOW_S, ClientQuotas, Meter
 from penstock.cluster.client_quotas import CONSUMER_RATE, PRODUCER_RATE, REQUEST_PERCENTAGE, Quotas
-from penstock.cluster.quota_entities import entity
+from penstock.foundation.quota_entities import entity
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 

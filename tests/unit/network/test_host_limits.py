@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.cluster.client_quotas import CONNECTION_RATE, Quotas
-from penstock.cluster.quota_entities import entity
+from penstock.foundation.quota_entities import entity
 from penstock.network.host_limits import OVERRIDES, PER_HOST, HostLimits
 
 ONE, OTHER = "10.0.0.1", "10.0.0.2"

@@ -9,10 +9,10 @@ from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.cluster.client_quotas import Change, check_change
 from penstock.cluster.quota_changes import plan_quotas
-from penstock.cluster.quota_entities import Entity
 from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.quota_entities import Entity
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

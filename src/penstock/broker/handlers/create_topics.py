@@ -51,7 +51,7 @@ def _partitions(topic: CreatableTopic, broker: Broker) -> int:
 
 def _check_allowed(topic: CreatableTopic, call: Call) -> None:
     """Raises TopicAuthorizationFailed if the client may not create the topic or, for a view, not read its topic."""
-    if not call.allows_in_cluster(Operation.CREATE):
+    if not call.allows_in_cluster(Operation.CREATE, audited=False):
         call.check(Operation.CREATE, ResourceType.TOPIC, topic.name)
     for entry in topic.configs:
         if entry.name == VIEW_OF and entry.value:
@@ -60,7 +60,7 @@ def _check_allowed(topic: CreatableTopic, call: Call) -> None:
 
 def _shown(result: CreatableTopicResult, call: Call) -> CreatableTopicResult:
     """Returns the result without the settings of the new topic if the client may not read them."""
-    if call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
+    if call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name, audited=False):
         return result
     return CreatableTopicResult(
         name=result.name,

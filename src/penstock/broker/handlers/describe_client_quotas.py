@@ -8,9 +8,9 @@ from penstock.broker.call import Call
 from penstock.broker.permissions import in_cluster
 from penstock.broker.registry import handles
 from penstock.broker.sliced_answers import make_answer, with_breaks
-from penstock.cluster.quota_entities import CLIENT_ID, IP, USER, Entity
 from penstock.foundation.acls import Operation
 from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.quota_entities import CLIENT_ID, IP, USER, Entity
 from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_client_quotas import (

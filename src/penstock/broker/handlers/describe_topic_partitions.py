@@ -49,7 +49,7 @@ def _describe(
             yield
             continue
         topic = by_name.get(name)
-        is_shown = call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        is_shown = call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audited=bool(request.topics))
         if topic is None or not is_shown:
             # When all topics are listed, one that was deleted since the last page is no error.
             if request.topics:

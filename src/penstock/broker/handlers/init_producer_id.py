@@ -54,7 +54,9 @@ def _denied(request: InitProducerIdRequest, call: Call) -> NotAuthorized | None:
         if call.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             return None
         return TransactionalIdAuthorizationFailed(f"{call.principal} may not use this transactional id")
-    if call.allows_in_cluster(Operation.IDEMPOTENT_WRITE) or call.allows_any(Operation.WRITE, ResourceType.TOPIC):
+    if call.allows_in_cluster(Operation.IDEMPOTENT_WRITE, audited=False) or call.allows_any(
+        Operation.WRITE, ResourceType.TOPIC
+    ):
         return None
     return ClusterAuthorizationFailed(f"{call.principal} may not write to any topic")
 

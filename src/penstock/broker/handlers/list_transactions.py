@@ -50,6 +50,6 @@ def _merge(none: ListTransactionsResponse, call: Call, answers: list[Any]) -> Li
             state
             for answer in answers
             for state in answer.transaction_states
-            if call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
+            if call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id, audited=False)
         ],
     )

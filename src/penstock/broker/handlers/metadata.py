@@ -65,9 +65,11 @@ def _to_create(request: MetadataRequest, call: Call, broker: Broker) -> list[str
 
 
 def _may_create(name: str, call: Call) -> bool:
-    if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audited=False):
         return False
-    return call.allows_in_cluster(Operation.CREATE) or call.allows(Operation.CREATE, ResourceType.TOPIC, name)
+    if call.allows_in_cluster(Operation.CREATE, audited=False):
+        return True
+    return call.allows(Operation.CREATE, ResourceType.TOPIC, name)
 
 
 async def _create_then_describe(
@@ -129,7 +131,7 @@ def _describe(
         for topic in with_breaks(image.listed_by_name().values()):
             if topic is None:
                 yield
-            elif call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            elif call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name, audited=False):
                 topics.append((yield from _describe_topic(topic, operations_of(topic.name), unreachable)))
     else:
         seen = set()

@@ -71,7 +71,7 @@ def _allowed(group: OffsetFetchRequestGroup, call: Call, broker: Broker) -> Offs
 
 
 def _shown(topics: Iterable[T], call: Call, broker: Broker) -> list[T]:
-    return split_topics(topics, Operation.DESCRIBE, call, broker)[0]
+    return split_topics(topics, Operation.DESCRIBE, call, broker, audited=False)[0]
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:

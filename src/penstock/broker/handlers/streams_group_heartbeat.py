@@ -38,7 +38,7 @@ def _denied(topology: Topology | None, call: Call, broker: Broker) -> NotAuthori
         name for part in topology.subtopologies for name in (*part.source_topics, *part.repartition_sink_topics)
     ]
     hidden = hidden_topic((*sources, *internal), call)
-    if hidden is not None or call.allows_in_cluster(Operation.CREATE):
+    if hidden is not None or call.allows_in_cluster(Operation.CREATE, audited=False):
         return hidden
     for name in internal:
         if name not in broker.image.by_name and not call.allows(Operation.CREATE, ResourceType.TOPIC, name):
