@@ -41,6 +41,7 @@ from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
 from penstock.network.advertised_address import advertised_listeners, identity_settings
+from penstock.network.audit_metrics import AuditMetrics
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
 from penstock.network.http_endpoints import HttpEndpoints
@@ -134,7 +135,7 @@ class Node:
         self._loop_monitor = LoopMonitor(loop, interval_s=configs["event.loop.monitor.interval.ms"] / 1000)
         self._loop_monitor.start()
         undo.callback(self._loop_monitor.stop)
-        self._metrics.collectors.append(LoopMetrics(self._loop_monitor))
+        self._metrics.collectors += LoopMetrics(self._loop_monitor), AuditMetrics(self._servers)
         broker = self._create_broker(configs, clock, loop)
         await metadata.start()
         await self._servers.prepare(metadata)

@@ -72,6 +72,8 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "# admin.properties": FILE,
         "penstock acl add": "tests/cli/test_acl.py runs such commands on a broker with an authorizer",
         "mq = penstock.connect": TLS,
+        "penstock audit": "tests/clients/test_security_audit.py runs it",
+        "events = spark.read.json": "tests/spark/test_audit_query.py runs this query",
     },
     "docs/spark.md": {
         "": SPARK,

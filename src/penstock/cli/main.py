@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "cluster": "penstock.cli.cluster.commands:cluster",
     "user": "penstock.cli.user:user",
     "acl": "penstock.cli.acl.commands:acl",
+    "audit": "penstock.cli.audit:audit",
     "quota": "penstock.cli.quota:quota",
     "security": "penstock.cli.security.commands:security",
     "log": "penstock.cli.log.commands:log",

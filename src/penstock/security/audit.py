@@ -84,7 +84,7 @@ class AuditLog:
             return
         if count > 0:
             self._write({**event, "count": count})
-        self._write(event)
+        self._write({**event, "count": 1})
         if key in self._seen or len(self._seen) < KINDS_MAX:
             self._seen[key] = now_s, 0, event
 
