@@ -76,12 +76,34 @@ def test_a_ready_pipeline_is_made_of_options_alone() -> None:
     assert isinstance(options, AuditOptions)
     assert options.expected is not None
     assert (options.expected.topic, options.actual.path, options.examples) == ("orders", "lake/orders", 5)
-    assert (options.bootstrap, options.name) == ("broker:9092", "audit")
+    assert (str(options.bootstrap), options.name) == ("broker:9092", "audit")
 
 
 def test_a_file_that_names_brokers_keeps_them(file: Path) -> None:
     file.write_text(GOOD)
-    assert load(str(file), bootstrap="elsewhere:1").options.bootstrap == "127.0.0.1:9092"
+    assert str(load(str(file), bootstrap="elsewhere:1").options.bootstrap) == "127.0.0.1:9092"
+
+
+def test_brokers_have_properties_of_kafkas_clients(file: Path, tmp_path: Path) -> None:
+    """Those of a file are references, so that Spark shows no secrets."""
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=secret\nclient.id=x\n"
+    )
+    brokers = f"bootstrap: {{servers: 'a:1,b:2', client: {properties}, sasl.username: orders}}"
+    file.write_text(GOOD.replace("bootstrap: 127.0.0.1:9092", brokers))
+    found = load(str(file)).options.bootstrap
+    assert found.options == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.security.protocol": f"${{file:{properties}:security.protocol}}",
+        "kafka.sasl.mechanism": f"${{file:{properties}:sasl.mechanism}}",
+        "kafka.sasl.username": "orders",
+        "kafka.sasl.password": f"${{file:{properties}:sasl.password}}",
+    }
+    login = found.client_settings.connection.security.login
+    assert login is not None
+    assert (login.username, login.password) == ("orders", "secret")
+    assert "secret" not in repr(found)
 
 
 def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> None:
@@ -107,6 +129,26 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> N
             "bootstrap: 127.0.0.1:9092",
             "bootstrap: nowhere",
             "totals.yaml:2:12: bootstrap: 'nowhere' is not HOST:PORT",
+        ),
+        (
+            "bootstrap: 127.0.0.1:9092",
+            "bootstrap: {security.protocol: SSL}",
+            "totals.yaml:2:12: bootstrap: servers is missing: HOST:PORT of a broker",
+        ),
+        (
+            "bootstrap: 127.0.0.1:9092",
+            "bootstrap: {servers: a:1, sasl.user: x}",
+            "bootstrap: sasl.user is not a property of TLS or SASL, such as security.protocol",
+        ),
+        (
+            "bootstrap: 127.0.0.1:9092",
+            "bootstrap: {servers: a:1, client: missing.properties}",
+            "missing.properties: no such file or directory",
+        ),
+        (
+            "bootstrap: 127.0.0.1:9092",
+            "bootstrap: {servers: a:1, security.protocol: SASL_SSL}",
+            "bootstrap: security.protocol=SASL_SSL needs sasl.mechanism",
         ),
         (
             "topic: orders",

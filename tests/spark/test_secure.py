@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark.options import Options, client_settings_of
+from penstock.spark.pipelines.catalogue import check_clusters, load
+from penstock.spark.pipelines.runner import run_in
 from penstock.spark.read_options import READ_OPTIONS
 from tests.brokers import BrokerProcess
 from tests.certificates import Certificates
@@ -84,6 +86,25 @@ def test_rows_are_written_and_read_over_sasl_ssl(
         query.start().awaitTermination()
         copied = [message.text() for message in mq.subscribe("copies", from_="earliest", idle_timeout_s=5)]
     assert sorted(copied) == sorted([*values, "first"])
+
+
+def test_a_pipeline_connects_over_sasl_ssl(secure: Secure, spark: SparkSession, tmp_path: Path) -> None:
+    """From one topic to another: topics are looked up and created by clients of the driver, and copied by Spark."""
+    client = tmp_path / "client.properties"
+    client.write_text("".join(f"{name}={value}\n" for name, value in secure.properties.items()))
+    brokers = f"{{servers: '{secure.broker.at['SECURE']}', client: {client}}}"
+    file = tmp_path / "copy.yaml"
+    file.write_text(
+        f"pipeline: mirror\nbootstrap: {brokers}\nto: {brokers}\ntopics: orders\nprefix: copy.\n"
+        f"checkpoint: {tmp_path / 'checkpoint'}\n"
+    )
+    with penstock.connect(secure.broker.at["SECURE"], security=secure.properties) as mq:
+        mq.publish("orders", "hello")
+        loaded = load(str(file))
+        check_clusters(loaded)
+        run_in(spark, loaded, once=True)
+        (copied,) = mq.subscribe("copy.orders", from_="earliest", idle_timeout_s=5)
+        assert copied.text() == "hello"
 
 
 def test_settings_are_sent_to_workers_with_the_content_of_files(secure: Secure) -> None:

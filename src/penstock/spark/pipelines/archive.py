@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.metadata import TopicInfo
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.connect import check_shared
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.clusters import describe_topics, trim
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.json_values import from_json
@@ -154,7 +155,7 @@ def _run(options: ArchiveOptions, run: Run) -> Report:
     known = describe_topics(options.bootstrap, options.topics)
     archive = Archive(open_lake(run.path(options.path), options.format), known)
     source = {
-        "kafka.bootstrap.servers": options.bootstrap,
+        **options.bootstrap.options,
         "subscribe": ",".join(options.topics),
         "includeHeaders": "true",
         "startingOffsets": starting(known, archive.ends()),
@@ -214,7 +215,7 @@ class ArchiveBatches:
 
     archive: Archive
     counts: Counts
-    trim_at: str | None
+    trim_at: Brokers | None
     """The brokers at which archived records are deleted; None: they are kept."""
     file_size: int
 

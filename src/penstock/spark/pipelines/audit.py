@@ -17,6 +17,7 @@ from penstock.spark.pipelines.audit_comparison import (
     identity_columns,
     is_in_order,
 )
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.clusters import held_ranges
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.lake_formats import find_lake
@@ -35,7 +36,7 @@ class Side:
 
     topic: str | None = option(topic, "The topic; with a path, one of the archive's topics", default=None)
     path: str | None = option(text, "The folder of an archive", default=None, metavar="FOLDER")
-    bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
+    bootstrap: Brokers | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
     starting: str = option(text, "Where to start: earliest, or offsets in Spark's JSON format", default="earliest")
     ending: str = option(text, "Where to end: latest, or offsets", default="latest")
     where: str | None = option(text, "A condition: only matching messages", default=None, metavar="SQL")
@@ -86,7 +87,7 @@ def _read_side(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
             frame = frame.where(fn.col("topic") == side.topic)
     else:
         given = {
-            "kafka.bootstrap.servers": side.bootstrap or options.bootstrap,
+            **(side.bootstrap or options.bootstrap).options,
             "subscribe": side.topic or "",
             "startingOffsets": side.starting,
             "endingOffsets": side.ending,

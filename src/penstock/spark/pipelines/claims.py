@@ -27,6 +27,7 @@ from penstock.client.commit_set import close_query
 from penstock.client.errors import ServerError
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.clusters import run_with_client
 from penstock.spark.pipelines.dead_letters import OpenRanges
 
@@ -45,7 +46,7 @@ class NoDeadLetters(PenstockError):
 class DeadLetters:
     """A dead-letter queue, or a dead-letter topic with the share group that tracks finished dead letters."""
 
-    bootstrap: str
+    bootstrap: Brokers
     group: str
     topic: str
     topic_id: bytes
@@ -72,7 +73,7 @@ class Deleted(NamedTuple):
     """Number of dead letters sent back but not deleted: another consumer received them after the claim expired."""
 
 
-def open_queue(bootstrap: str, name: str) -> DeadLetters:
+def open_queue(bootstrap: Brokers, name: str) -> DeadLetters:
     """Opens a dead-letter queue. Raises NoDeadLetters if it does not exist."""
 
     async def work(client: KafkaClient) -> DeadLetters:
@@ -91,7 +92,7 @@ def open_queue(bootstrap: str, name: str) -> DeadLetters:
     return run_with_client(bootstrap, work)
 
 
-def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> DeadLetters:
+def open_topic(bootstrap: Brokers, name: str, group: str, *, prepare: bool) -> DeadLetters:
     """Opens a dead-letter topic. If `prepare`, creates the share group that tracks finished dead letters."""
 
     async def work(client: KafkaClient) -> DeadLetters:
@@ -119,7 +120,7 @@ async def _queue(client: KafkaClient, name: str) -> QueueLocation:
         raise NoDeadLetters(f"there is no queue {name!r}; see `penstock queue list`") from error
 
 
-def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
+def find_queue_topics(bootstrap: Brokers, queues: Iterable[str]) -> dict[str, str]:
     """Returns the topic that stores each queue's messages, by queue name. Omits queues that do not exist."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
@@ -135,7 +136,7 @@ def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
     return run_with_client(bootstrap, work)
 
 
-def find_topics(bootstrap: str, names: Iterable[str]) -> dict[str, str]:
+def find_topics(bootstrap: Brokers, names: Iterable[str]) -> dict[str, str]:
     """Returns a mapping of each existing topic to itself: the counterpart of `find_queue_topics` for topics."""
 
     async def work(client: KafkaClient) -> dict[str, str]:

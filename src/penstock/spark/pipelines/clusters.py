@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from penstock.client.admin import Admin, ConfigSource
-from penstock.client.cluster import ClientSettings, KafkaClient
+from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 from penstock.client.groups import Groups
 from penstock.client.metadata import TopicInfo
@@ -14,20 +14,19 @@ from penstock.client.offsets import LogRange, log_ranges
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.document import PipelineInvalid, Problem, suggest
 from penstock.spark.pipelines.pipeline import Need
 from penstock.spark.read_options import TopicSelection
 
 T = TypeVar("T")
 
-_CLIENT_SETTINGS: Final = ClientSettings(retry_for_s=10.0)
 
-
-def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
+def run_with_client(bootstrap: Brokers, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
     """Runs `work` with a new, connected client on a new event loop, and returns its result."""
 
     async def connected() -> T:
-        async with KafkaClient(bootstrap, settings=_CLIENT_SETTINGS, rng=Random()) as client:
+        async with KafkaClient(str(bootstrap), settings=bootstrap.client_settings, rng=Random()) as client:
             return await work(client)
 
     return asyncio.run(connected())
@@ -36,8 +35,8 @@ def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]])
 def find_problems(needs: Iterable[Need]) -> list[Problem]:
     """Returns a problem for each unreachable cluster, and for each missing topic or consumer group, among `needs`."""
     problems: list[Problem] = []
-    known: dict[str, list[TopicInfo]] = {}
-    unreachable: set[str] = set()
+    known: dict[Brokers, list[TopicInfo]] = {}
+    unreachable: set[Brokers] = set()
     for need in needs:
         if need.bootstrap in unreachable:
             continue
@@ -81,7 +80,7 @@ def check_needs(needs: Iterable[Need]) -> None:
         raise PipelineInvalid(problems)
 
 
-def list_topics(bootstrap: str) -> list[TopicInfo]:
+def list_topics(bootstrap: Brokers) -> list[TopicInfo]:
     return run_with_client(bootstrap, lambda client: Admin(client).topics())
 
 
@@ -91,7 +90,7 @@ def matching_topics(topics: Iterable[TopicInfo], pattern: str) -> list[str]:
     return [topic.name for topic in topics if not topic.is_internal and selection.matches(topic.name)]
 
 
-def describe_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicInfo]:
+def describe_topics(bootstrap: Brokers, names: Iterable[str]) -> dict[str, TopicInfo]:
     """Returns the current metadata of topics, by name."""
 
     async def work(client: KafkaClient) -> dict[str, TopicInfo]:
@@ -101,7 +100,7 @@ def describe_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicInfo
     return run_with_client(bootstrap, work)
 
 
-def held_ranges(bootstrap: str, names: Iterable[str]) -> dict[TopicPartition, LogRange]:
+def held_ranges(bootstrap: Brokers, names: Iterable[str]) -> dict[TopicPartition, LogRange]:
     """Returns the current log start and end offset of every partition of these topics."""
 
     async def work(client: KafkaClient) -> dict[TopicPartition, LogRange]:
@@ -111,7 +110,7 @@ def held_ranges(bootstrap: str, names: Iterable[str]) -> dict[TopicPartition, Lo
     return run_with_client(bootstrap, work)
 
 
-def trim(bootstrap: str, before: Mapping[TopicPartition, int]) -> None:
+def trim(bootstrap: Brokers, before: Mapping[TopicPartition, int]) -> None:
     """Deletes the records before the given offset of each partition; skips partitions that start there or later."""
 
     async def work(client: KafkaClient) -> None:
@@ -123,7 +122,7 @@ def trim(bootstrap: str, before: Mapping[TopicPartition, int]) -> None:
     run_with_client(bootstrap, work)
 
 
-def create_topic(bootstrap: str, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bool:
+def create_topic(bootstrap: Brokers, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bool:
     """Creates a topic unless it exists; returns whether it was created."""
 
     async def work(client: KafkaClient) -> bool:
@@ -138,7 +137,7 @@ def create_topic(bootstrap: str, name: str, partitions: int, configs: Mapping[st
     return run_with_client(bootstrap, work)
 
 
-def topic_configs(bootstrap: str, name: str) -> dict[str, str]:
+def topic_configs(bootstrap: Brokers, name: str) -> dict[str, str]:
     """Returns the settings that were set on the topic itself, without settings that have the broker's default."""
 
     async def work(client: KafkaClient) -> dict[str, str]:

@@ -81,7 +81,7 @@ def _needs(options: InsightsOptions) -> Iterator[Need]:
 def _messages(options: InsightsOptions, run: Run) -> "DataFrame":
     from pyspark.sql import functions as fn
 
-    given = {"kafka.bootstrap.servers": options.bootstrap, "subscribe": ",".join(options.topics)}
+    given = {**options.bootstrap.options, "subscribe": ",".join(options.topics)}
     given["includeHeaders"] = "true"
     frame = run.spark.read.format("penstock").options(**given).load()
     if options.since is not None:

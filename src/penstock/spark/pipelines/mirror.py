@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.foundation.errors import PenstockError
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.clusters import create_topic, describe_topics, list_topics, topic_configs
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.options import bootstrap, flag, number, option, text, topics
@@ -19,7 +20,7 @@ class CannotMirror(PenstockError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions(StreamOptions):
     topics: tuple[str, ...] = option(topics, "The topics to mirror")
-    to: str = option(bootstrap, "The brokers of the target cluster")
+    to: Brokers = option(bootstrap, "The brokers of the target cluster")
     prefix: str = option(text, "A prefix for topic names on the target cluster", default="")
     create: bool = option(flag, "Create missing topics, with the same partitions and settings", default=True)
     starting: str = option(
@@ -30,7 +31,7 @@ class MirrorOptions(StreamOptions):
 
 
 def _check(options: MirrorOptions) -> Iterator[Problem]:
-    if options.to == options.bootstrap and not options.prefix:
+    if str(options.to) == str(options.bootstrap) and not options.prefix:
         message = "to: it is the source cluster, so that topics would be their own mirrors; set a prefix"
         yield Problem(options.locations.of("to"), message)
 
@@ -67,7 +68,7 @@ def _run(options: MirrorOptions, run: Run) -> Report:
 
     pairs = _prepare(options)
     source = {
-        "kafka.bootstrap.servers": options.bootstrap,
+        **options.bootstrap.options,
         "subscribe": ",".join(options.topics),
         "startingOffsets": options.starting,
         "includeHeaders": "true",
@@ -81,8 +82,8 @@ def _run(options: MirrorOptions, run: Run) -> Report:
         fn.concat(fn.lit(options.prefix), fn.col("topic")).alias("topic"), "partition", "key", "value", "headers"
     )
     writer = frame.writeStream.format("penstock").outputMode("append")
-    writer = writer.options(**{"kafka.bootstrap.servers": options.to, "delivery": options.delivery})
-    totals = start(run, writer, options, owner={"topics": sorted(options.topics), "to": options.to})
+    writer = writer.options(**{**options.to.options, "delivery": options.delivery})
+    totals = start(run, writer, options, owner={"topics": sorted(options.topics), "to": str(options.to)})
     return Report(
         verdict=f"{totals.rows} messages were mirrored to {options.to}",
         facts=totals.facts(),

@@ -11,11 +11,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from penstock.client.address import parse_bootstrap
 from penstock.client.schema_registry_urls import parse_urls
+from penstock.client.security import CLIENT_PROPERTIES
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.properties import read_properties
 from penstock.spark.connect import is_connect, without_token
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.document import (
     Location,
     PipelineInvalid,
@@ -251,10 +255,31 @@ def topic(value: Value) -> str:
 
 
 @_reader("HOST:PORT[,…]")
-def bootstrap(value: Value) -> str:
-    found = _scalar(value, "HOST:PORT").text
-    parse_bootstrap(found)
-    return found
+def bootstrap(value: Value) -> Brokers:
+    """Reads the addresses of brokers or, for TLS and logins, a mapping of `servers` and Kafka client properties; with
+    `client`, those of a properties file, to which the data source gets references."""
+    if not isinstance(value, Table):
+        return Brokers.of(_scalar(value, "HOST:PORT, or a mapping with servers").text)
+    given = pairs_in(value)
+    servers = given.pop("servers", None)
+    if servers is None:
+        raise ValueError("servers is missing: HOST:PORT of a broker")
+    file = given.pop("client", None)
+    if file is not None:
+        path = Path(file).absolute()
+        try:
+            of_file = read_properties(path)
+        except InvalidConfig as error:
+            raise ValueError(str(error)) from None
+        given = {
+            name: _referred(path, name, text) for name, text in of_file.items() if name in CLIENT_PROPERTIES
+        } | given
+    return Brokers.of(servers, given)
+
+
+def _referred(file: Path, name: str, text: str) -> str:
+    """Returns a reference to a property of a file, unless its value is a reference already."""
+    return text if "${" in text else f"${{file:{file}:{name}}}"
 
 
 @_reader("URL[,…]")
@@ -270,6 +295,10 @@ def pairs(value: Value) -> dict[str, str]:
     """Parses a mapping of names to strings."""
     if not isinstance(value, Table):
         raise ValueError("a mapping is expected: `name: value` on each line")
+    return pairs_in(value)
+
+
+def pairs_in(value: Table) -> dict[str, str]:
     return {key: _scalar(entry, f"{key}: a string").text for key, entry in value.entries.items()}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from penstock.client.address import BOOTSTRAP_DEFAULT
+from penstock.spark.pipelines.brokers import DEFAULT, Brokers
 from penstock.spark.pipelines.document import Location, Problem
 from penstock.spark.pipelines.options import (
     Locations,
@@ -38,7 +38,7 @@ class CommonOptions:
     """The options that every pipeline has."""
 
     name: str = option(text, "The name of the pipeline; by default that of its file", default="")
-    bootstrap: str = option(bootstrap, "Bootstrap brokers; one that answers is enough", default=BOOTSTRAP_DEFAULT)
+    bootstrap: Brokers = option(bootstrap, "Bootstrap brokers; one that answers is enough", default=DEFAULT)
     spark: Mapping[str, str] = option(pairs, "Spark settings, by their names", default={})
     remote: str | None = option(
         connect_server, "A Spark Connect server to run on, unless --master is given", default=None
@@ -63,7 +63,7 @@ class StreamOptions(CommonOptions):
 class Need:
     """What a pipeline requires of a cluster before Spark starts: reachable brokers, topics and consumer groups."""
 
-    bootstrap: str
+    bootstrap: Brokers
     location: Location
     """Location (file, line, column) in the error message if no broker answers or no topic matches `pattern`."""
     topics: Mapping[str, Location] = field(default_factory=dict)

@@ -115,7 +115,7 @@ def _read(
     finished ones, whose offsets are not in `spans`."""
     chosen = sorted(ends)
     given = {
-        "kafka.bootstrap.servers": dlq.bootstrap,
+        **dlq.bootstrap.options,
         "assign": json.dumps({dlq.topic: chosen}),
         "startingOffsets": json.dumps({dlq.topic: {str(number): ends[number][0] for number in chosen}}),
         "endingOffsets": json.dumps({dlq.topic: {str(number): ends[number][1] for number in chosen}}),
@@ -221,7 +221,7 @@ def _send_round(
     ends = {number: (ranges[0][0], ranges[-1][1] + 1) for number, ranges in round_.taken.items()}
     frame = _read(options, run, dlq, round_.spans, ends)
     rows = to_messages(frame, topics, to, options.fix, keeps_partition=not dlq.of_queue and to is None)
-    given = {"kafka.bootstrap.servers": dlq.bootstrap, "txnAppId": round_.name, "txnVersion": str(ONLY_BATCH)}
+    given = {**dlq.bootstrap.options, "txnAppId": round_.name, "txnVersion": str(ONLY_BATCH)}
     rows.write.format("penstock").options(**given).mode("append").save()
 
 

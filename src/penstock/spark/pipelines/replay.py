@@ -210,7 +210,7 @@ def _write(frame: "DataFrame", options: ReplayOptions, keeps_partition: bool) ->
     ordered = frame.repartition(by).sortWithinPartitions("topic", "partition", "offset")
     columns = ["key", "value", "headers", *(["partition"] if keeps_partition else [])]
     writer = ordered.select(*columns).write.format("penstock").mode("append")
-    writer.options(**{"kafka.bootstrap.servers": options.bootstrap, "topic": options.to}).save()
+    writer.options(**{**options.bootstrap.options, "topic": options.to}).save()
 
 
 def _batch(number: int, rows: int, seconds: float, left: int) -> Batch:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.foundation.errors import PenstockError
 from penstock.spark.connect import check_shared
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.clusters import create_topic
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.lake import FORMATS, PRIVATE_FOLDER, Lake, count_added, replace_synced
@@ -55,7 +56,7 @@ class Sink:
     path: str | None = option(text, "The folder of the lake to write to", default=None, metavar="FOLDER")
     format: str = option(choice(*FORMATS), "The format of the lake", default="parquet")
     partition_by: tuple[str, ...] = option(names, "The partition columns of the lake", default=())
-    bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
+    bootstrap: Brokers | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
     key: str | None = option(text, "The column for the message key", default=None, metavar="COLUMN")
     value: str = option(
         choice("json", "columns", *TYPED),
@@ -91,7 +92,7 @@ def check_sink(sink: Sink) -> Iterator[Problem]:
         yield Problem(sink.locations.of("mode"), message)
 
 
-def sink_need(sink: Sink, default: str) -> Need | None:
+def sink_need(sink: Sink, default: Brokers) -> Need | None:
     if sink.topic is None:
         return None
     location = sink.locations.of("topic")
@@ -120,10 +121,10 @@ def messages(frame: "DataFrame", sink: Sink) -> "DataFrame":
     return frame.select(fn.col(f"`{sink.key}`").cast("string").alias("key"), value)
 
 
-def topic_writer_options(sink: Sink, default: str, delivery: str) -> dict[str, str]:
+def topic_writer_options(sink: Sink, default: Brokers, delivery: str) -> dict[str, str]:
     brokers = sink.bootstrap or default
     return {
-        "kafka.bootstrap.servers": brokers,
+        **brokers.options,
         "topic": sink.topic or "",
         "delivery": delivery,
         **registry_options(sink.value, sink.registry, brokers),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.foundation.errors import PenstockError
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.clusters import held_ranges, list_topics, matching_topics
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.json_values import from_json
@@ -71,7 +72,7 @@ class Source:
         "The format of the files; lake is the output of a pipeline, Delta or Parquet",
         default="lake",
     )
-    bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
+    bootstrap: Brokers | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
     value: str = option(choice("json", "text", "binary", *FORMATS), "The format of message values", default="json")
     registry: str | None = option(
         registry_urls,
@@ -148,7 +149,7 @@ def _is_offsets(value: str) -> bool:
         return False
 
 
-def source_need(source: Source, default: str) -> Need | None:
+def source_need(source: Source, default: Brokers) -> Need | None:
     """Returns topics that a source needs, and its brokers (`default` if it sets none); None if it reads files."""
     if source.path is not None:
         return None
@@ -161,7 +162,7 @@ def source_need(source: Source, default: str) -> Need | None:
     )
 
 
-def open_source(run: Run, source: Source, default: str, *, as_stream: bool) -> "DataFrame":
+def open_source(run: Run, source: Source, default: Brokers, *, as_stream: bool) -> "DataFrame":
     frame = _open_files(run, source) if source.path is not None else _open_topic(run, source, default, as_stream)
     if source.watermark is not None:
         delay = f"{round(source.watermark.delay * 1000)} milliseconds"
@@ -179,9 +180,10 @@ def _open_files(run: Run, source: Source) -> "DataFrame":
     return reader.format(source.format).load(str(folder))
 
 
-def topic_options(source: Source, default: str) -> dict[str, str]:
+def topic_options(source: Source, default: Brokers) -> dict[str, str]:
     """Returns the data source options that read the topics of `source`. `default`: brokers if `source` sets none."""
-    found = {"kafka.bootstrap.servers": source.bootstrap or default, "includeHeaders": "true"}
+    brokers = source.bootstrap or default
+    found = {**brokers.options, "includeHeaders": "true"}
     if source.pattern is not None:
         found["subscribePattern"] = source.pattern
     else:
@@ -191,12 +193,12 @@ def topic_options(source: Source, default: str) -> dict[str, str]:
         found["maxOffsetsPerTrigger"] = str(source.max_rows)
     if source.group is not None:
         found["kafka.group.id"] = source.group
-    found |= registry_options(source.value, source.registry, found["kafka.bootstrap.servers"])
+    found |= registry_options(source.value, source.registry, brokers)
     found |= bad_record_options(source.value, source.on_corrupt)
     return found | dict(source.options)
 
 
-def _open_topic(run: Run, source: Source, default: str, as_stream: bool) -> "DataFrame":
+def _open_topic(run: Run, source: Source, default: Brokers, as_stream: bool) -> "DataFrame":
     options = topic_options(source, default)
     if as_stream:
         raw = run.spark.readStream.format("penstock").options(**options).load()
@@ -250,7 +252,7 @@ def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFr
     )
 
 
-def infer_schema(run: Run, source: Source, default: str) -> "StructType":
+def infer_schema(run: Run, source: Source, default: Brokers) -> "StructType":
     """Infers JSON fields from the latest messages. `default`: brokers if `source` has none. Raises NothingToInfer."""
     from pyspark.sql.types import StructType
 
@@ -268,7 +270,7 @@ def infer_schema(run: Run, source: Source, default: str) -> "StructType":
         end.setdefault(name.topic, {})[str(name.partition)] = span.end
     sample = (
         run.spark.read.format("penstock")
-        .options(**{"kafka.bootstrap.servers": brokers, "subscribe": ",".join(names)})
+        .options(**{**brokers.options, "subscribe": ",".join(names)})
         .options(startingOffsets=json.dumps(begin), endingOffsets=json.dumps(end))
         .load()
         .selectExpr("CAST(value AS STRING) AS value")

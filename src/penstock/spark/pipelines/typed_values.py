@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.schema_registry_urls import find_registry
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.options import Locations
 
@@ -23,13 +24,13 @@ def check_registry(where: str, value: str, registry: str | None, locations: Loca
         yield Problem(locations.of("registry"), message)
 
 
-def registry_options(value: str, registry: str | None, bootstrap: str) -> dict[str, str]:
+def registry_options(value: str, registry: str | None, bootstrap: Brokers) -> dict[str, str]:
     """Returns the data source options for a format of values. `registry`: its URLs; None: that of the brokers. Raises
     NoRegistryUrl."""
     if value not in FORMATS:
         return {}
     if registry is None:
-        registry = ",".join(map(str, asyncio.run(find_registry(bootstrap))))
+        registry = ",".join(map(str, asyncio.run(find_registry(str(bootstrap), bootstrap.client_settings))))
     return {"valueFormat": value, "schemaRegistry": registry}
 
 
