@@ -390,6 +390,16 @@ def test_a_denial_is_stronger_than_a_permission(lab: AclLab) -> None:
     revoke(lab, CAT)
 
 
+def test_rules_may_be_for_hosts(lab: AclLab) -> None:
+    as_admin(lab, (CAT, on(Operation.WRITE, host="192.0.2.1")), (CAT, on(Operation.DESCRIBE)))
+    assert write(lab, CAT).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED  # type: ignore[union-attr]
+    as_admin(lab, (CAT, on(Operation.WRITE, host="127.0.0.1")))
+    assert write(lab, CAT) is None
+    as_admin(lab, (CAT, on(Operation.WRITE, host="127.0.0.0/8", permission=Permission.DENY)))
+    assert write(lab, CAT).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED  # type: ignore[union-attr]
+    revoke(lab, CAT)
+
+
 def test_topics_are_created_only_with_permission(lab: AclLab) -> None:
     as_admin(lab, (CAT, on(Operation.WRITE, "new-", pattern_type=PatternType.PREFIXED)))
     assert write(lab, CAT, "new-1").code() == KafkaError.TOPIC_AUTHORIZATION_FAILED  # type: ignore[union-attr]

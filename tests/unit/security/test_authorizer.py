@@ -73,6 +73,8 @@ def test_resources_without_acls_may_be_open(name: str, expected: bool) -> None:
         ("*", "10.1.2.3", True),
         ("10.1.2.3", "10.1.2.3", True),
         ("10.1.2.3", "10.1.2.30", False),
+        ("10.1.2.3", "/10.1.2.3", True),
+        ("fd00::/8", "/fd00::1", True),
         ("10.0.0.0/8", "10.255.0.1", True),
         ("10.0.0.0/8", "11.0.0.1", False),
         ("10.0.0.0/8", "::ffff:10.0.0.1", True),
