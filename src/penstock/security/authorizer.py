@@ -173,8 +173,8 @@ def _concerns(acl: Acl, principal: str, host: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _is_host(rule: str, host: str) -> bool:
-    """Whether a host is that of a rule, or in its network. Hosts may be written as Java does, `/10.0.0.7`; clients of a
-    socket for both versions of IP have mapped addresses."""
+    """Whether a host is that of a rule, or in its network. Hosts may be written as Java does, `/10.0.0.7`; clients of
+    a socket for both versions of IP have mapped addresses."""
     host = host.removeprefix("/").lower().removeprefix(_MAPPED)
     if "/" not in rule:
         return rule == host or ip_address(rule) == _address(host)
