@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.spark.pipelines.brokers import Brokers
 from penstock.spark.pipelines.claims import DeadLetters, open_queue, surveys
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import JSON, sqs_client
@@ -104,7 +105,7 @@ class Letters:
 
     @property
     def dlq(self) -> DeadLetters:
-        return open_queue(self.kafka, self.name)
+        return open_queue(Brokers(self.kafka), self.name)
 
     def state(self) -> list[Any]:
         """The holders of the dead letters, and how often each was delivered."""

@@ -28,6 +28,8 @@ class Secure:
 
     def __init__(self, folder: Path, start: Callable[..., BrokerProcess]) -> None:
         self.made = Certificates(folder / "certificates")
+        self._secret = folder / "password"
+        self._secret.write_text(PASSWORD)
         self.broker = start(
             {"ssl.keystore.location": str(self.made.server())},
             listeners={"OPEN": "PLAINTEXT", "SECURE": "SASL_SSL"},
@@ -45,7 +47,7 @@ class Secure:
             "ssl.truststore.location": str(self.made.trust),
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": USER,
-            "sasl.password": "${env:SPARK_TEST_PASSWORD}",
+            "sasl.password": f"${{file:{self._secret}}}",
         }
 
     @property
@@ -55,8 +57,7 @@ class Secure:
 
 
 @pytest.fixture
-def secure(tmp_path: Path, own_broker: Callable[..., BrokerProcess], monkeypatch: pytest.MonkeyPatch) -> Secure:
-    monkeypatch.setenv("SPARK_TEST_PASSWORD", PASSWORD)
+def secure(tmp_path: Path, own_broker: Callable[..., BrokerProcess]) -> Secure:
     return Secure(tmp_path, own_broker)
 
 

@@ -1,4 +1,4 @@
-"""SASL logins of clients: PLAIN and SCRAM over SaslHandshake and SaslAuthenticate requests."""
+"""SASL logins of clients: PLAIN, SCRAM and OAUTHBEARER over SaslHandshake and SaslAuthenticate requests."""
 
 import asyncio
 import hmac
@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from penstock.client.errors import ConnectionFailed, LoginRefused
+from penstock.client.tokens import forget, token_of
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.oauth_settings import TokenSource
 from penstock.foundation.sasl_settings import SaslLogin
 from penstock.foundation.scram import (
     ScramMechanism,
@@ -48,22 +50,38 @@ async def log_in(login: SaslLogin, request: Request, address: object) -> int:
     if handshake.error_code:
         raise LoginRefused(f"{address} refused the login: {ErrorCode(handshake.error_code).name}")
 
+    named = f" of user {login.username!r}" if login.username else ""
+
     async def send(token: bytes) -> SaslAuthenticateResponse:
         answer = await request(SaslAuthenticateRequest(auth_bytes=token))
         assert isinstance(answer, SaslAuthenticateResponse)
+        if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            raise ConnectionFailed(f"{address}: {answer.error_message}")
         if answer.error_code:
-            raise LoginRefused(
-                f"{address} refused the login of user {login.username!r}: {answer.error_message}; check "
-                "sasl.jaas.config"
-            )
+            raise LoginRefused(f"{address} refused the login{named}: {answer.error_message}; check sasl.jaas.config")
         return answer
 
     scram = mechanism_of(login.mechanism)
-    if scram is None:
+    if login.tokens is not None:
+        answer = await _bearer(login.tokens, send, address)
+    elif scram is None:
         answer = await send(f"\0{login.username}\0{login.password}".encode())
     else:
         answer = await _scram(scram, login, send, address)
     return answer.session_lifetime_ms
+
+
+async def _bearer(
+    source: TokenSource, send: Callable[[bytes], Awaitable[SaslAuthenticateResponse]], address: object
+) -> SaslAuthenticateResponse:
+    token = await token_of(source)
+    extensions = "".join(f"{name}={text}\1" for name, text in source.extensions)
+    answer = await send(f"{_HEADER}\1auth=Bearer {token}\1{extensions}\1".encode())
+    if answer.auth_bytes:
+        forget(source)
+        await send(b"\1")
+        raise LoginRefused(f"{address} cannot be trusted: it refused the token and then accepted it")
+    return answer
 
 
 async def _scram(

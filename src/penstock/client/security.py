@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.jaas import parse_jaas
+from penstock.foundation.oauth_settings import OAUTH_PROPERTIES, OAUTHBEARER, TokenSource, librdkafka_tokens
 from penstock.foundation.sasl_settings import JAAS, LOGIN_MODULES, SaslLogin, login_of
 from penstock.foundation.secret_references import resolve_all
 from penstock.foundation.security_protocol import SecurityProtocol
@@ -37,6 +38,7 @@ _OF_LISTENERS: Final = (CLIENT_AUTH, MAPPING_RULES)
 CLIENT_PROPERTIES: Final = frozenset(
     [PROTOCOL, MECHANISM, _MECHANISMS, JAAS, USERNAME, PASSWORD]
     + [setting.name for setting in TLS_SETTINGS if setting.name not in _OF_LISTENERS]
+    + [*OAUTH_PROPERTIES]
 )
 """The names of all properties of clients that are about security."""
 
@@ -90,6 +92,8 @@ def _login(properties: Mapping[str, str], protocol: str) -> SaslLogin:
             f"{mechanism or 'not set'}"
         )
     text = properties.get(JAAS, "").strip()
+    if mechanism == OAUTHBEARER:
+        return SaslLogin(mechanism=mechanism, tokens=_tokens(properties))
     if text:
         return login_of(JAAS, mechanism, parse_jaas(JAAS, text))
     username, password = properties.get(USERNAME, ""), properties.get(PASSWORD, "")
@@ -98,6 +102,11 @@ def _login(properties: Mapping[str, str], protocol: str) -> SaslLogin:
             f"{PROTOCOL}={protocol} needs a user; set {USERNAME} and {PASSWORD}, or {JAAS} as for Java clients"
         )
     return SaslLogin(mechanism=mechanism, username=username, password=password)
+
+
+def _tokens(properties: Mapping[str, str]) -> TokenSource:
+    text = properties.get(JAAS, "").strip()
+    return TokenSource.parse(properties, parse_jaas(JAAS, text).options if text else {})
 
 
 PLAINTEXT: Final = SecuritySettings()
@@ -131,7 +140,9 @@ def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
     found = {ours: text for name, text in properties.items() for ours in _LIBRDKAFKA.get(name, ())}
     if HOST_CHECK in found and not found[HOST_CHECK]:
         found[HOST_CHECK] = "none"
-    if properties.get(JAAS, "").strip():
+    if OAUTHBEARER in (properties.get(MECHANISM), properties.get(_MECHANISMS)):
+        found |= librdkafka_tokens(_tokens(properties))
+    elif properties.get(JAAS, "").strip():
         options = parse_jaas(JAAS, properties[JAAS]).options
         found |= {USERNAME: options.get("username", ""), PASSWORD: options.get("password", "")}
     return found

@@ -7,18 +7,21 @@ from typing import Any, Final
 from penstock.foundation import tls_settings
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.jaas import LoginModule, parse_jaas
+from penstock.foundation.oauth_settings import OAUTH_SETTINGS, OAUTHBEARER, TOKEN_URL, TokenRules, TokenSource
 from penstock.foundation.settings import Kind, Setting, Table, number
 from penstock.foundation.tls_settings import listener_prefix
 
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
-MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 LOGIN_MODULES: Final = {
     PLAIN: "PlainLoginModule",
     SCRAM_SHA_256: "ScramLoginModule",
     SCRAM_SHA_512: "ScramLoginModule",
+    OAUTHBEARER: "OAuthBearerLoginModule",
 }
+_PACKAGES: Final = {PLAIN: "plain", OAUTHBEARER: "oauthbearer"}
 ENABLED: Final = "sasl.enabled.mechanisms"
 INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 JAAS: Final = "sasl.jaas.config"
@@ -59,11 +62,18 @@ SASL_SETTINGS: Final = Table(
         ),
         number(FAILED_DELAY_MS, 100, 0, "How long the answer to a failed login is delayed."),
         number(RECEIVE_BYTES, 512 << 10, 1024, "The largest request before a client has authenticated."),
+        Setting(
+            name=TOKEN_URL,
+            kind=Kind.STRING,
+            default="",
+            doc="Where this broker gets the tokens with which it logs in to others by OAUTHBEARER.",
+        ),
+        *OAUTH_SETTINGS,
     ]
 )
 """SASL settings of brokers. The prefix `listener.name.NAME.` makes one a setting of that listener."""
-_OF_MECHANISM: Final = (JAAS, REAUTH_MS)
-_OF_LISTENER: Final = (ENABLED, REAUTH_MS, RECEIVE_BYTES)
+_OF_MECHANISM: Final = (JAAS, REAUTH_MS, TOKEN_URL, *(each.name for each in OAUTH_SETTINGS))
+_OF_LISTENER: Final = (ENABLED, REAUTH_MS, RECEIVE_BYTES, TOKEN_URL, *(each.name for each in OAUTH_SETTINGS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,8 @@ class SaslSettings:
     """Passwords of the users that the JAAS configuration of PLAIN defines, by name."""
     reauth_ms: Mapping[str, int]
     """Lifetime of a session by mechanism, in milliseconds; 0 for no limit."""
+    tokens: TokenRules | None
+    """Which tokens OAUTHBEARER accepts; None if it is not enabled."""
     failed_delay_s: float
     receive_bytes_max: int
 
@@ -92,6 +104,7 @@ class SaslSettings:
             enabled=tuple(dict.fromkeys(enabled)),
             users={} if plain is None else plain.users,
             reauth_ms={each: _value(given, REAUTH_MS, f"{prefix}{each.lower()}.", prefix) for each in enabled},
+            tokens=_token_rules(given, listener, prefix) if OAUTHBEARER in enabled else None,
             failed_delay_s=_value(given, FAILED_DELAY_MS) / 1000,
             receive_bytes_max=_value(given, RECEIVE_BYTES, prefix),
         )
@@ -102,8 +115,10 @@ class SaslLogin:
     """As whom a client logs in, and how."""
 
     mechanism: str
-    username: str
-    password: str = field(repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenSource | None = None
+    """Where the client gets tokens for OAUTHBEARER; None for other mechanisms."""
 
 
 def inter_broker_login(given: Mapping[str, str], listener: str) -> SaslLogin:
@@ -118,12 +133,15 @@ def inter_broker_login(given: Mapping[str, str], listener: str) -> SaslLogin:
         )
     name = f"{prefix}{mechanism.lower()}.{JAAS}"
     module = _login_module(given, prefix, mechanism)
+    if mechanism == OAUTHBEARER:
+        url = _value(given, TOKEN_URL, f"{prefix}{mechanism.lower()}.", prefix)
+        options = {} if module is None else module.options
+        return SaslLogin(mechanism=mechanism, tokens=TokenSource.parse({TOKEN_URL: url}, options))
     if module is None:
-        package = "plain" if mechanism == PLAIN else "scram"
         raise InvalidConfig(
             f"brokers log in to each other on listener {listener}, but this one has no user for it; set {name} to "
-            f'\'org.apache.kafka.common.security.{package}.{LOGIN_MODULES[mechanism]} required username="NAME" '
-            'password="PASSWORD";\', and create the user with `penstock user create`'
+            f"'org.apache.kafka.common.security.{_PACKAGES.get(mechanism, 'scram')}.{LOGIN_MODULES[mechanism]} "
+            'required username="NAME" password="PASSWORD";\', and create the user with `penstock user create`'
         )
     return login_of(name, mechanism, module)
 
@@ -138,6 +156,12 @@ def login_of(setting: str, mechanism: str, module: LoginModule) -> SaslLogin:
         if not module.options.get(option):
             raise InvalidConfig(f'{setting} has no {option}; add {option}="…" to it')
     return SaslLogin(mechanism=mechanism, username=module.options["username"], password=module.options["password"])
+
+
+def _token_rules(given: Mapping[str, str], listener: str, prefix: str) -> TokenRules:
+    own = f"{prefix}{OAUTHBEARER.lower()}."
+    value = {each.name: _value(given, each.name, own, prefix) for each in OAUTH_SETTINGS}
+    return TokenRules.parse(value, _login_module(given, prefix, OAUTHBEARER), listener)
 
 
 def listener_setting(name: str) -> Setting | None:

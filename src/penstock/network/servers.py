@@ -25,6 +25,8 @@ from penstock.foundation.authorizer_settings import (
     audited_kinds,
 )
 from penstock.foundation.descriptors import Reserve
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.oauth_settings import OAUTHBEARER, TokenRules
 from penstock.foundation.sasl_settings import SaslSettings, inter_broker_login
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
@@ -42,6 +44,7 @@ from penstock.security.audit import AuditLog, Kind
 from penstock.security.audit_file import AuditFile
 from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
+from penstock.security.exchanges import ChecksTokens
 from penstock.security.login_sessions import FailedLogins, LoginServer
 
 logger = logging.getLogger(__name__)
@@ -77,16 +80,17 @@ class Servers:
             self._audit_file = AuditFile(audit_folder, bytes_max)
             self.audit = AuditLog(self._audit_file.write, time.monotonic, frozenset(map(Kind, kinds)))
         self.authorizer: Final = _authorizer(values, image)
+        of_logins = {each.name: SaslSettings.parse(values, each.name) for each in listeners if each.protocol.is_sasl}
         self._login_servers = {
-            each.name: LoginServer(
-                listener=each.name,
-                settings=SaslSettings.parse(values, each.name),
+            name: LoginServer(
+                listener=name,
+                settings=settings,
                 accounts=accounts,
                 failed=failed,
                 audit=self.audit,
+                tokens=None if settings.tokens is None else _bearer_tokens(settings.tokens),
             )
-            for each in listeners
-            if each.protocol.is_sasl
+            for name, settings in of_logins.items()
         }
         self._tls = {
             each.name: _server_context(TlsSettings.parse(values, each.name), each.name)
@@ -125,9 +129,10 @@ class Servers:
             )
 
     def _own_principal(self) -> str | None:
-        """Returns the principal that this broker has for other brokers; None if that depends on its certificate."""
+        """Returns the principal that this broker has for others; None if that depends on a certificate or token."""
         if self.inter_broker.login is not None:
-            return f"User:{self.inter_broker.login.username}"
+            name = self.inter_broker.login.username
+            return f"User:{name}" if name else None
         return ANONYMOUS if self.inter_broker.tls is None else None
 
     @property
@@ -226,6 +231,17 @@ class Servers:
 def _server_context(settings: TlsSettings, name: str) -> TlsContext:
     settings.check_server(name)
     return TlsContext(settings, server_side=True)
+
+
+def _bearer_tokens(rules: TokenRules) -> ChecksTokens:
+    try:
+        from penstock.security.bearer_tokens import BearerTokens
+        from penstock.security.issuer_keys import IssuerKeys
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            f"{OAUTHBEARER} needs {error.name}, which is not installed; run: pip install 'penstock[security]'"
+        ) from error
+    return BearerTokens(rules, IssuerKeys(rules))
 
 
 def _authorizer(values: Mapping[str, str], image: Callable[[], ClusterImage]) -> Authorizer | None:

@@ -41,9 +41,20 @@ class LoginFailed(PenstockError):
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
-    def __init__(self, message: str, reason: str) -> None:
+    def __init__(self, message: str, reason: str, challenge: bytes = b"") -> None:
+        """`challenge`: what the client must answer before it is told that the login has failed; if any."""
         super().__init__(message)
         self.reason = reason
+        self.challenge = challenge
+
+
+class TokensNotChecked(LoginFailed):
+    """No token can be checked at the moment. Clients try again, as they would not after another failed login."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+    def __init__(self) -> None:
+        super().__init__("The broker cannot read the keys of the issuer of tokens; try again", "no keys are known")
 
 
 class InvalidCredentials(PenstockError):

@@ -1,12 +1,14 @@
-"""The server's side of one login, by mechanism: PLAIN and SCRAM."""
+"""The server's side of one login, by mechanism: PLAIN, SCRAM and OAUTHBEARER."""
 
 import hashlib
 import hmac
+import re
 import secrets
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from penstock.foundation.oauth_settings import OAUTHBEARER
 from penstock.foundation.scram import (
     ClientFinal,
     ClientFirst,
@@ -18,10 +20,14 @@ from penstock.foundation.scram import (
     server_first,
 )
 from penstock.security.accounts import Accounts
-from penstock.security.errors import LoginFailed
+from penstock.security.errors import LoginFailed, TokensNotChecked
 
 _PLAIN_PARTS: Final = 3
 _NONCE_BYTES: Final = 18
+_BEARER_MESSAGE: Final = re.compile(
+    r"[ny],(?:a=((?:[^=,\x00\x01]|=2C|=3D)+))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01"
+)
+_INVALID_TOKEN: Final = '{"status":"invalid_token"}'
 OTHER_AUTHZID: Final = "Authentication failed: Client requested an authorization id that is different from username"
 """Kafka's message; Penstock does not let a user act as another one."""
 
@@ -33,14 +39,38 @@ class Exchange(Protocol):
     """The user that the client has named; empty until it has, and not proven before the exchange is done."""
     is_done: bool
     """Whether the client has proven to be the user."""
+    expires_s: float | None
+    """When the proof ends, in seconds since the epoch; None if it does not."""
 
     async def step(self, token: bytes) -> bytes:
         """Handles a message of the client; returns the answer. Raises LoginFailed."""
         ...
 
 
-def new_exchange(mechanism: str, accounts: Accounts, passwords: Mapping[str, str]) -> Exchange:
+class ChecksTokens(Protocol):
+    """Checks tokens; `bearer_tokens` has the one that does, and needs libraries that are optional."""
+
+    async def check(self, token: str) -> "Proven":
+        """Returns what a token proves. Raises LoginFailed if it proves nothing."""
+        ...
+
+
+class Proven(Protocol):
+    """What a token proves."""
+
+    @property
+    def user(self) -> str: ...
+    @property
+    def expires_s(self) -> float: ...
+
+
+def new_exchange(
+    mechanism: str, accounts: Accounts, passwords: Mapping[str, str], tokens: ChecksTokens | None = None
+) -> Exchange:
     """Returns a new exchange. `passwords`: of users for PLAIN that the listener's settings define."""
+    if mechanism == OAUTHBEARER:
+        assert tokens is not None
+        return OAuthBearerExchange(tokens)
     scram = mechanism_of(mechanism)
     return PlainExchange(accounts, passwords) if scram is None else ScramExchange(scram, accounts)
 
@@ -51,6 +81,7 @@ class PlainExchange:
     def __init__(self, accounts: Accounts, passwords: Mapping[str, str]) -> None:
         self.user = ""
         self.is_done = False
+        self.expires_s: float | None = None
         self._accounts = accounts
         self._passwords = passwords
 
@@ -82,6 +113,7 @@ class ScramExchange:
     def __init__(self, mechanism: ScramMechanism, accounts: Accounts) -> None:
         self.user = ""
         self.is_done = False
+        self.expires_s: float | None = None
         self._mechanism = mechanism
         self._accounts = accounts
         self._first: ClientFirst | None = None
@@ -133,6 +165,48 @@ class ScramExchange:
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self._mechanism.sasl_name}"
         )
+
+
+class OAuthBearerExchange:
+    """OAUTHBEARER (RFC 7628): the client sends a token that an issuer has signed."""
+
+    def __init__(self, tokens: ChecksTokens) -> None:
+        self.user = ""
+        self.is_done = False
+        self.expires_s: float | None = None
+        self._tokens = tokens
+
+    async def step(self, token: bytes) -> bytes:
+        authzid, bearer = _bearer_of(token)
+        try:
+            proven = await self._tokens.check(bearer)
+        except TokensNotChecked:
+            raise
+        except LoginFailed as error:
+            raise LoginFailed(_INVALID_TOKEN, error.reason, challenge=_INVALID_TOKEN.encode()) from error
+        self.user, self.expires_s = proven.user, proven.expires_s
+        if authzid not in ("", self.user):
+            raise LoginFailed(OTHER_AUTHZID, "the client wants to act as another user")
+        self.is_done = True
+        return b""
+
+
+def _bearer_of(message: bytes) -> tuple[str, str]:
+    """Returns the user whom a client wants to act as, and its token. Raises LoginFailed."""
+    found = _BEARER_MESSAGE.fullmatch(message.decode("latin-1"))
+    if found is None:
+        raise LoginFailed("Invalid OAUTHBEARER client first message", "the message is malformed")
+    authzid, pairs = found.groups()
+    token = ""
+    for pair in pairs.split("\1"):
+        name, _, value = pair.partition("=")
+        if name.lower() == "auth":
+            scheme, _, token = value.partition(" ")
+            if scheme.lower() != "bearer":
+                raise LoginFailed("Invalid scheme in OAUTHBEARER client first message", "the scheme is not Bearer")
+    if not token.strip():
+        raise LoginFailed("Invalid OAUTHBEARER client first message: 'auth' not specified", "there is no token")
+    return (authzid or "").replace("=2C", ",").replace("=3D", "="), token.strip()
 
 
 def _is_same(known: str | None, given: str) -> bool:

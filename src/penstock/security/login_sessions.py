@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from penstock.foundation.sasl_settings import SaslSettings
 from penstock.security.accounts import Accounts
 from penstock.security.audit import AuditLog
 from penstock.security.errors import LoginFailed
-from penstock.security.exchanges import Exchange, new_exchange
+from penstock.security.exchanges import ChecksTokens, Exchange, new_exchange
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,9 @@ FREE_FAILURES: Final = 10
 """Number of failed logins of a host within a minute above which each one is answered later than the one before."""
 DELAY_MAX_S: Final = 5.0
 NAME_CHARS_SHOWN: Final = 64
+LIFETIME_MIN_MS: Final = 1000
+"""Lifetime of a session whose token is about to end, or has ended by less than clocks may differ."""
+LIFETIME_MAX_MS: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,8 @@ class LoginServer:
     accounts: Accounts
     failed: FailedLogins
     audit: AuditLog | None = None
+    tokens: ChecksTokens | None = None
+    """None if the listener does not have OAUTHBEARER."""
 
     def note(self, host: str, mechanism: str, user: str, reason: str = "") -> None:
         """Writes a login to the audit log; one with a `reason` has failed."""
@@ -81,13 +87,15 @@ class LoginServer:
 class LoginSession:
     """The SASL state of one connection."""
 
-    __slots__ = ("_exchange", "_host", "_mechanism", "_server", "expires_s", "on_login", "principal")
+    __slots__ = ("_exchange", "_failure", "_host", "_mechanism", "_server", "expires_s", "on_login", "principal")
 
     def __init__(self, server: LoginServer, host: str) -> None:
         self._server = server
         self._host = host
         self._mechanism = ""
         self._exchange: Exchange | None = None
+        self._failure: LoginFailed | None = None
+        """Why the login has failed, if the client must answer a challenge before it is told."""
         self.principal = ""
         """The principal; empty until the client has authenticated."""
         self.expires_s: float | None = None
@@ -107,7 +115,7 @@ class LoginSession:
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM
         settings = self._server.settings
         self._mechanism = mechanism
-        self._exchange = new_exchange(mechanism, self._server.accounts, settings.users)
+        self._exchange = new_exchange(mechanism, self._server.accounts, settings.users, self._server.tokens)
         return ErrorCode.NONE
 
     async def step(self, token: bytes) -> LoginAnswer:
@@ -117,12 +125,17 @@ class LoginSession:
             return LoginAnswer(
                 code=ErrorCode.ILLEGAL_SASL_STATE, message="SaslAuthenticate without a SaslHandshake before it"
             )
+        if self._failure is not None:
+            return LoginAnswer(code=self._failure.code, message=self._failure.message)
         try:
             answer = await exchange.step(token)
             if exchange.is_done:
                 self._check_principal(exchange)
         except LoginFailed as error:
             await asyncio.sleep(self._failed(exchange, error))
+            if error.challenge:
+                self._failure = error
+                return LoginAnswer(code=ErrorCode.NONE, token=error.challenge)
             return LoginAnswer(code=error.code, message=error.message)
         if not exchange.is_done:
             return LoginAnswer(code=ErrorCode.NONE, token=answer)
@@ -139,6 +152,9 @@ class LoginSession:
         self._exchange = None
         self.principal = f"User:{exchange.user}"
         lifetime_ms = self._server.settings.reauth_ms[self._mechanism]
+        if exchange.expires_s is not None:
+            left_ms = int(min(LIFETIME_MAX_MS, max(LIFETIME_MIN_MS, (exchange.expires_s - time.time()) * 1000)))
+            lifetime_ms = min(lifetime_ms or left_ms, left_ms)
         self.expires_s = asyncio.get_running_loop().time() + lifetime_ms / 1000 if lifetime_ms else None
         self.on_login()
         self._server.note(self._host, self._mechanism, exchange.user)
