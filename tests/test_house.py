@@ -65,6 +65,7 @@ PURE_FILES = (
     "foundation/http.py",
     "foundation/ids.py",
     "foundation/jaas.py",
+    "foundation/oauth_settings.py",
     "foundation/percent.py",
     "foundation/quota_entities.py",
     "foundation/sasl_settings.py",

@@ -7,6 +7,7 @@ import pytest
 from penstock.client.security import SecuritySettings, librdkafka_options
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.properties import parse_properties, read_properties
+from penstock.foundation.sasl_settings import SaslSettings
 from tests.certificates import Certificates, properties
 
 
@@ -100,3 +101,122 @@ def test_the_same_properties_by_the_names_of_librdkafka() -> None:
         "ssl.key.password": "x",
         "ssl.endpoint.identification.algorithm": "none",
     }
+
+
+BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+JAVA_MODULE = "a.OAuthBearerLoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, f"OAUTHBEARER needs {TOKEN_URL}, https://… or file:///…; it is not set"),
+        ({TOKEN_URL: "http://id.test/token"}, "it is http://id.test/token"),
+        ({TOKEN_URL: "https://id.test/token"}, "needs sasl.oauthbearer.client.credentials.client.id and"),
+        (
+            {TOKEN_URL: "https://id.test/token", "sasl.jaas.config": f'{JAVA_MODULE} clientId="orders";'},
+            "needs sasl.oauthbearer.client.credentials.client.id and",
+        ),
+        ({TOKEN_URL: "https://id.test/token", "sasl.jaas.config": "nonsense"}, "sasl.jaas.config is not valid"),
+    ],
+)
+def test_mistakes_about_tokens_are_refused_with_advice(given: dict[str, str], said: str) -> None:
+    for parse in (SecuritySettings.parse, librdkafka_options):
+        with pytest.raises(InvalidConfig) as caught:
+            parse({**BEARER, **given})
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        {
+            "sasl.oauthbearer.client.credentials.client.id": "orders",
+            "sasl.oauthbearer.client.credentials.client.secret": "x",
+            "sasl.oauthbearer.scope": "read",
+            "https.ca.location": "ca.pem",
+        },
+        {
+            "sasl.oauthbearer.client.id": "orders",
+            "sasl.oauthbearer.client.secret": "x",
+            "sasl.oauthbearer.scope": "read",
+            "https.ca.location": "ca.pem",
+        },
+        {
+            "sasl.jaas.config": f'{JAVA_MODULE} clientId="orders" clientSecret="x" scope="read" '
+            'ssl.truststore.location="ca.pem" extension_pool="7";'
+        },
+    ],
+    ids=["Kafka 4.1", "librdkafka", "older Java clients"],
+)
+def test_the_source_of_tokens_by_all_names_that_clients_have_for_it(credentials: dict[str, str]) -> None:
+    given = {**BEARER, TOKEN_URL: "https://id.test/token", **credentials}
+    login = SecuritySettings.parse(given).login
+    assert login is not None
+    source = login.tokens
+    assert source is not None
+    assert (source.client_id, source.client_secret, source.scope) == ("orders", "x", "read")
+    assert source.authorities == "ca.pem"
+    assert "client_secret" not in repr(source)
+    options = librdkafka_options(given)
+    assert options.pop("sasl.oauthbearer.extensions", "pool=7") == "pool=7"
+    assert options == {
+        **BEARER,
+        "sasl.oauthbearer.method": "oidc",
+        TOKEN_URL: "https://id.test/token",
+        "sasl.oauthbearer.client.id": "orders",
+        "sasl.oauthbearer.client.secret": "x",
+        "sasl.oauthbearer.scope": "read",
+        "https.ca.location": "ca.pem",
+    }
+
+
+def test_confluent_kafka_cannot_read_tokens_from_files() -> None:
+    given = {**BEARER, TOKEN_URL: "file:///run/token"}
+    assert SecuritySettings.parse(given).login is not None
+    with pytest.raises(InvalidConfig, match=r"confluent-kafka reads tokens from https://… only"):
+        librdkafka_options(given)
+
+
+RULES = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "file:///keys.json",
+    "sasl.oauthbearer.expected.issuer": "https://id.test",
+    "sasl.oauthbearer.expected.audience": "penstock, other",
+}
+
+
+def test_rules_of_tokens_may_differ_between_listeners() -> None:
+    own = "listener.name.b.oauthbearer.sasl.oauthbearer."
+    given = {**RULES, f"{own}expected.audience": "b", f"{own}algorithms": "ES256"}
+    first, second = SaslSettings.parse(given, "A").tokens, SaslSettings.parse(given, "B").tokens
+    assert first is not None
+    assert second is not None
+    assert (first.audiences, second.audiences) == (("penstock", "other"), ("b",))
+    assert second.algorithms == ("ES256",)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sasl.oauthbearer.expected.audience": ""}, "sasl.oauthbearer.expected.audience is not set"),
+        ({"sasl.oauthbearer.expected.issuer": ""}, "sasl.oauthbearer.expected.issuer is not set"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "sasl.oauthbearer.jwks.endpoint.url is not set"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "http://id.test/keys"}, "expected https://… or file:///…"),
+        ({"sasl.oauthbearer.algorithms": "HS256"}, "expected a list of at least 1 of RS256"),
+        ({"sasl.oauthbearer.algorithms": "none"}, "expected a list of at least 1 of RS256"),
+        (
+            {"sasl.server.callback.handler.class": "com.example.Own"},
+            "sasl.server.callback.handler.class='com.ex",
+        ),
+        (
+            {"listener.name.a.oauthbearer.sasl.jaas.config": f'{JAVA_MODULE} unsecuredLoginStringClaim_sub="admin";'},
+            "tokens without a signature are never accepted",
+        ),
+    ],
+)
+def test_brokers_do_not_start_with_rules_that_accept_too_much(change: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        SaslSettings.parse({**RULES, **change}, "A")
+    assert said in str(caught.value)
