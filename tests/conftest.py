@@ -17,6 +17,9 @@ settings.register_profile(
 )
 settings.load_profile("penstock")
 
+# Commands that tests run must not use a context of whom runs the tests.
+os.environ["PENSTOCK_CONTEXTS"] = os.devnull + "/none"
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

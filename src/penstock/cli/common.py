@@ -51,7 +51,8 @@ def value_parser(parse: Callable[[Any], T]) -> Callable[[click.Context, click.Pa
     return callback
 
 
-def _check_bootstrap(text: str) -> str:
+def check_bootstrap(text: str) -> str:
+    """Returns the text, if it is addresses of brokers. Raises ValueError."""
     parse_bootstrap(text)
     return text
 
@@ -97,7 +98,7 @@ def bootstrap_option(command: Command) -> Command:
         metavar="HOST:PORT[,…]",
         envvar="PENSTOCK_BOOTSTRAP",
         default=BOOTSTRAP_DEFAULT,
-        callback=value_parser(_check_bootstrap),
+        callback=value_parser(check_bootstrap),
         show_default=True,
         show_envvar=True,
         help="Addresses of brokers; one that is reachable is enough.",

@@ -1,11 +1,13 @@
 """Deletion of named resources: confirmation prompt, one result per name, and one error for all failures."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import click
 
 from penstock.cli.common import echo_json, run_client
+from penstock.cli.contexts import CONTEXT_VARIABLE
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 
@@ -19,7 +21,8 @@ def confirm(question: str, yes: bool, *, verb: str = "delete", participle: str =
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"no terminal to ask for confirmation: give --yes to {verb} without asking")
-    if not click.confirm(question, err=True):
+    context = os.environ.get(CONTEXT_VARIABLE)
+    if not click.confirm(f"In context {context}: {question}" if context else question, err=True):
         raise click.ClickException(f"nothing was {participle}")
 
 

@@ -13,6 +13,7 @@ import click
 
 import penstock
 from penstock.cli.common import Terminated, is_terminated, sigterm_raises
+from penstock.cli.contexts import apply_context
 from penstock.foundation.errors import PenstockError
 
 _COMMANDS: Final = {
@@ -31,12 +32,15 @@ _COMMANDS: Final = {
     "acl": "penstock.cli.acl.commands:acl",
     "audit": "penstock.cli.audit:audit",
     "quota": "penstock.cli.quota:quota",
+    "context": "penstock.cli.context:context",
     "security": "penstock.cli.security.commands:security",
     "log": "penstock.cli.log.commands:log",
     "pipeline": "penstock.cli.pipeline.commands:pipeline",
     "demo": "penstock.cli.demo.commands:demo",
     "dev": "penstock.cli.dev.commands:dev",
 }
+_WITHOUT_CONTEXT: Final = ("serve", "context", "security", "log", "demo", "dev")
+"""Commands that use no cluster, or one of their own."""
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 """The exit code that shells use for a process ended by SIGTERM: 128 + 15."""
@@ -102,7 +106,11 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(penstock.__version__, prog_name="penstock")
-def main() -> None:
+@click.option(
+    "--context", metavar="NAME", help="Use this context, see `penstock context`.  [env var: PENSTOCK_CONTEXT]"
+)
+@click.pass_context
+def main(ctx: click.Context, context: str | None) -> None:
     """Kafka topics and SQS queues on one log, with Spark pipelines.
 
     \b
@@ -113,3 +121,7 @@ def main() -> None:
       penstock subscribe orders --from earliest --max 1
       penstock queue create jobs
     """
+    if ctx.invoked_subcommand not in _WITHOUT_CONTEXT:
+        apply_context(context)
+    elif context is not None:
+        raise click.UsageError(f"`penstock {ctx.invoked_subcommand}` uses no context; remove --context")
