@@ -18,7 +18,7 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 # Commands that tests run must not use a context of whom runs the tests.
-os.environ["PENSTOCK_CONTEXTS"] = os.devnull + "/none"
+os.environ["PENSTOCK_CONTEXTS"] = "/nonexistent/contexts.json"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -64,7 +64,7 @@ def test_commands_use_the_context_unless_told_otherwise(
     assert [topic["topic"] for topic in cli.json("topic", "list")] == ["orders"]
     del cli.environment["PENSTOCK_CONTEXT"], cli.environment["PENSTOCK_BOOTSTRAP"]
 
-    # Whoever deletes something sees where.
+    # Before something is deleted, one sees where.
     code, screen = cli.on_terminal("topic", "delete", "orders", typed=b"n\n", until=b"?")
     assert code == 1
     assert "In context secure: Delete orders and all messages?" in screen
