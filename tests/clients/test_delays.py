@@ -183,7 +183,7 @@ def test_messages_are_listed_page_by_page_and_cancelled(broker: BrokerProcess, r
     make(broker.kafka, topic)
     client = ConfluentDriver(broker.kafka)
     sent = [
-        Outgoing(key=b"k%d" % (number % 2), value=b"%d" % number, headers=((DELAY, b"%dms" % (60_000 - number)),))
+        Outgoing(key=b"k%d" % (number % 2), value=b"%d" % number, headers=((DELAY, b"%ds" % (60 - number)),))
         for number in range(10)
     ]
     client.produce(topic, [*sent, Outgoing(key=b"k0", value=b"soon", headers=((DELAY, b"900ms"),))])

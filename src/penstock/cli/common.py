@@ -328,7 +328,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             terminate()
         return await work
 
-    before = signal.getsignal(signal.SIGTERM)
+    # An exception while the event loop is created would leave a loop that complains as it is deallocated.
+    before = signal.signal(signal.SIGTERM, lambda *_: _sigterm_received.set())
     try:
         return uvloop.run(cancel_on_sigterm())
     except asyncio.CancelledError:

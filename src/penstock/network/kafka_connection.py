@@ -94,7 +94,7 @@ class KafkaConnection(RequestDispatcher):
         self.principal = principal
         self._state = 0
         listener.connections.add(self)
-        listener.probe.connected()
+        listener.probe.connected(self.listener_name)
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         if login is not None:
             login.on_login = self._start_session

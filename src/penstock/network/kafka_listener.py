@@ -22,9 +22,9 @@ from penstock.network.large_request import RECEIVE_BYTES, BufferPool, LargeReque
 class Probe(Protocol):
     """Interface to which the listener reports connections and requests, for metrics."""
 
-    def connected(self) -> None: ...
+    def connected(self, listener: str) -> None: ...
 
-    def disconnected(self) -> None: ...
+    def disconnected(self, listener: str) -> None: ...
 
     def requests(self, api_key: int, count: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
 
@@ -35,6 +35,7 @@ class ListenedConnection(Protocol):
     """The members of a Kafka connection that the listener uses; kafka_connection.py implements them."""
 
     peer: str
+    listener_name: str
     calls: deque[Call]
     task: asyncio.Task[None] | None
     fast_paths: dict[int, AnyFastPath]
@@ -172,6 +173,6 @@ class KafkaListener:
         self.connections.discard(connection)
         self.broker.share_sessions.hang_up(connection.peer)
         self.broker.telemetry.disconnect(connection.peer)
-        self.probe.disconnected()
+        self.probe.disconnected(connection.listener_name)
         if not self.connections and self._all_closed is not None:
             self._all_closed.set()

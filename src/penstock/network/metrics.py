@@ -37,18 +37,19 @@ class Metrics:
         self.collectors: list[Collector] = []
         """Further collectors, whose metrics `collect` includes."""
         self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
-        self._connections = 0
+        self._connections: defaultdict[str, int] = defaultdict(int)
+        """By listener."""
         self._connected = 0
         self._refused: defaultdict[str, int] = defaultdict(int)
 
     # -- the listener's probe
 
-    def connected(self) -> None:
-        self._connections += 1
+    def connected(self, listener: str) -> None:
+        self._connections[listener] += 1
         self._connected += 1
 
-    def disconnected(self) -> None:
-        self._connections -= 1
+    def disconnected(self, listener: str) -> None:
+        self._connections[listener] -= 1
 
     def refused(self, kind: str) -> None:
         self._refused[kind] += 1
@@ -69,7 +70,14 @@ class Metrics:
         return text_pieces(self.collect())
 
     def collect(self) -> Iterator[Metric | LargeGauge | None]:
-        yield GaugeMetricFamily("penstock_connections", "Kafka connections that are open", value=self._connections)
+        total = sum(self._connections.values())
+        yield GaugeMetricFamily("penstock_connections", "Kafka connections that are open", value=total)
+        of_listeners = GaugeMetricFamily(
+            "penstock_listener_connections", "Kafka connections that are open, by listener", labels=["listener"]
+        )
+        for listener, number in self._connections.items():
+            of_listeners.add_metric([listener], number)
+        yield of_listeners
         yield CounterMetricFamily(
             "penstock_connections_accepted", "Kafka connections accepted", value=self._connected
         )
