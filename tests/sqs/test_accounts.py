@@ -224,33 +224,43 @@ def test_a_policy_shares_what_can_be_shared(a: Any, b: Any, client: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("statements", "is_allowed"),
+    ("statements", "is_allowed", "own_is_allowed"),
     [
-        ([{}], True),
-        ([{"Principal": "*"}], True),
-        ([{"Principal": {"AWS": f"arn:aws:iam::{B}:root"}, "Action": "sqs:Send*", "Resource": "*"}], True),
-        ([{"Resource": "arn:aws:sqs:*:111122223333:NAME"}], True),
-        ([{"Action": "sqs:ReceiveMessage"}], False),
-        ([{"Principal": {"AWS": DEFAULT}}], False),
-        ([{"Resource": "arn:aws:sqs:*:111122223333:NAME-2"}], False),
-        ([{"Condition": {"Bool": {"aws:SecureTransport": "true"}}}], False),
-        ([{}, {"Effect": "Deny", "Principal": "*", "Action": "*"}], False),
-        ([{}, {"Effect": "Deny", "Principal": "*", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}], False),
-        ([{}, {"Effect": "Deny", "Action": "sqs:DeleteMessage"}], True),
+        ([{}], True, True),
+        ([{"Principal": "*"}], True, True),
+        ([{"Principal": {"AWS": f"arn:aws:iam::{B}:root"}, "Action": "sqs:Send*", "Resource": "*"}], True, True),
+        ([{"Resource": "arn:aws:sqs:*:111122223333:NAME"}], True, True),
+        ([{"Action": "sqs:ReceiveMessage"}], False, True),
+        ([{"Principal": {"AWS": DEFAULT}}], False, True),
+        ([{"Resource": "arn:aws:sqs:*:111122223333:NAME-2"}], False, True),
+        ([{"Condition": {"Bool": {"aws:SecureTransport": "true"}}}], False, True),
+        ([{}, {"Effect": "Deny", "Principal": "*", "Action": "*"}], False, False),
+        (
+            [{}, {"Effect": "Deny", "Principal": "*", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}],
+            False,
+            False,
+        ),
+        ([{}, {"Effect": "Deny", "Action": "sqs:DeleteMessage"}], True, True),
     ],
 )
-def test_a_policy_is_evaluated(a: Any, b: Any, name: str, statements: list[dict[str, Any]], is_allowed: bool) -> None:
+def test_a_policy_is_evaluated(
+    a: Any, b: Any, name: str, statements: list[dict[str, Any]], is_allowed: bool, own_is_allowed: bool
+) -> None:
     arn = f"arn:aws:sqs:eu-west-1:{A}:{name}"
     grant = {"Effect": "Allow", "Principal": {"AWS": B}, "Action": "sqs:SendMessage", "Resource": arn}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [{**grant, **each} for each in statements]})
     url = a.create_queue(QueueName=name, Attributes={"Policy": policy.replace("NAME", name)})["QueueUrl"]
-    if is_allowed:
-        b.send_message(QueueUrl=url, MessageBody="x")
-    else:
-        with refused() as raised:
-            b.send_message(QueueUrl=url, MessageBody="x")
-        assert code_of(raised) == "AccessDenied"
-    a.send_message(QueueUrl=url, MessageBody="its own keys go by the file")
+    for client, may_send in ((b, is_allowed), (a, own_is_allowed)):
+        if may_send:
+            client.send_message(QueueUrl=url, MessageBody="x")
+        else:
+            with refused() as raised:
+                client.send_message(QueueUrl=url, MessageBody="x")
+            assert code_of(raised) == "AccessDenied"
+    if not own_is_allowed:
+        assert message_of(raised).endswith("with an explicit deny in a resource-based policy")
+        a.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
+        a.send_message(QueueUrl=url, MessageBody="x")
 
 
 def test_dead_letters_stay_in_their_account(a: Any, b: Any, name: str) -> None:

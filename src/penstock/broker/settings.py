@@ -4,6 +4,7 @@ from typing import Final
 
 from penstock.cluster.settings import CLUSTER_SETTINGS, STARTUP_SETTINGS
 from penstock.foundation.ids import GROUPS_TOPIC, INTERNAL_TOPICS, TRANSACTIONS_TOPIC
+from penstock.foundation.proxies import TRUSTED_PROXIES
 from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
 from penstock.groups.settings import GROUP_SETTINGS
 from penstock.log.setting_table import DAY_MS, LOG_SETTINGS
@@ -93,6 +94,12 @@ STATIC_SETTINGS: Final = (
     number("socket.request.max.bytes", 100 << 20, 1024, "The largest request that is accepted."),
     number("max.connections", INT_MAX, 1, "The most open connections."),
     number("http.max.connections", 10_000, 1, "The most open HTTP connections; others get an error."),
+    Setting(
+        name=TRUSTED_PROXIES,
+        kind=Kind.LIST,
+        default="",
+        doc="Addresses and networks of load balancers, whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+    ),
     number("connections.max.idle.ms", 600_000, 1000, "Idle connections are closed after this time.", Kind.LONG),
     number(
         "queued.max.request.bytes", 512 << 20, 1 << 20, "The most bytes of partially received requests.", Kind.LONG

@@ -13,6 +13,10 @@ class HttpRequest(NamedTuple):
     query: str
     headers: Mapping[bytes, bytes]
     body: bytes
+    host: str = ""
+    """The address of the peer, which may be a load balancer."""
+    is_secure: bool = False
+    """Whether it came over TLS."""
 
 
 class HttpResponse(NamedTuple):

@@ -104,6 +104,9 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is another class
+        peer = transport.get_extra_info("peername")
+        self._reader.host = str(peer[0]) if peer else ""
+        self._reader.is_secure = transport.get_extra_info("sslcontext") is not None
         is_scarce = is_scarce_for(self._transport, Reserve.HTTP_CONNECTIONS)
         if is_scarce or self._listener.surplus > 0:
             self._refuse(self._transport, is_scarce)

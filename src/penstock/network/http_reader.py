@@ -62,6 +62,8 @@ class RequestReader:
         """`kafka`: address of the Kafka listener, told to Kafka clients that connect to the HTTP port by mistake."""
         self._handler = handler
         self._kafka = kafka
+        self.host = ""
+        self.is_secure = False
         self._parser = httptools.HttpRequestParser(self)
         self.is_reading = False
         """Whether a part of a request has arrived, but not all of it."""
@@ -173,7 +175,13 @@ class RequestReader:
         if b"?" in url or b"#" in url or not url.startswith(b"/"):
             url, query = _split_url(url)
         request = HttpRequest(
-            parser.get_method(), url.decode("latin-1"), query.decode("latin-1"), headers, bytes(self._body)
+            parser.get_method(),
+            url.decode("latin-1"),
+            query.decode("latin-1"),
+            headers,
+            bytes(self._body),
+            self.host,
+            self.is_secure,
         )
         is_old = b"connection" in headers and parser.get_http_version() == "1.0"
         self.is_reading = False

@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
+from penstock.foundation.proxies import Proxies
 from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey
 from penstock.security.errors import AccessDenied
-from penstock.security.policies import Request, allows
+from penstock.security.policies import Request, allows, denies
 from penstock.security.sigv4 import region_of
 from penstock.sqs import checks, errors
 from penstock.sqs.checks import Params
@@ -19,6 +20,7 @@ from penstock.sqs.codecs import JSON, Codec
 from penstock.sqs.limits import FULL_NAME_CHARS_MAX, TRACE_CHARS_MAX
 from penstock.sqs.namespaces import Namespace, is_account, is_region, owner_of
 from penstock.sqs.permissions import POLICY, SHARED_ACTIONS
+from penstock.sqs.policy_facts import facts_of
 from penstock.sqs.queue_names import (
     ACCOUNT,
     REGION,
@@ -35,6 +37,11 @@ Result = dict[str, Any] | None
 _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 
+NO_PROXIES: Final = Proxies()
+_UNLOCKING: Final = frozenset(("SetQueueAttributes", "RemovePermission"))
+"""Actions that a policy does not deny to the queue's own account, which could not be allowed again otherwise."""
+
+
 class Endpoint(NamedTuple):
     """The SQS settings of a broker, such as the host, account and region for requests that name none."""
 
@@ -46,6 +53,9 @@ class Endpoint(NamedTuple):
     """Whether queues with the same name in different regions are different queues."""
     is_local: bool = False
     """Whether only programs on this machine can reach this endpoint."""
+    proxies: Proxies = NO_PROXIES
+    """Load balancers in front of brokers."""
+    now_ms: Callable[[], int] = lambda: 0
     is_strict: Callable[[], bool] = lambda: False
     """Function that returns whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
 
@@ -84,7 +94,10 @@ class Call:
         if caller is None:
             return self.service.queue(name)
         found = self.service.queue(name) if caller.owner == ACCOUNT and caller.may_use(name) else None
-        return found if found is not None and found.owner == ACCOUNT else None
+        if found is None or found.owner != ACCOUNT:
+            return None
+        self.check_denied(found, name, self.space)
+        return found
 
     def queue_named(self, name: str, account: str = "") -> Queue:
         """Returns the queue by name and account ("": the caller's account). Raises UnknownQueue or AccessDenied."""
@@ -100,6 +113,8 @@ class Call:
         else:
             self.check_access(name)
             found = self.find(name, own)
+            if found is not None:
+                self.check_denied(found, name, own)
         if found is None:
             raise errors.UnknownQueue(space.full(name))
         return found
@@ -121,12 +136,11 @@ class Call:
         reveal whether the queue exists."""
         caller, found = self.caller, self.find(name, space)
         assert caller is not None
-        action = self.action.removesuffix("Batch")
         arn = arn_of(self.region, account_of(space.owner, self.endpoint.account), name)
-        if found is not None and caller.may_use(name) and action in SHARED_ACTIONS:
-            account = account_of(caller.owner, self.endpoint.account)
-            if allows(found.settings.others.get(POLICY, ""), Request(account, action, arn)):
-                return found
+        policy = "" if found is None else found.settings.others.get(POLICY, "")
+        is_shared = caller.may_use(name) and self.action.removesuffix("Batch") in SHARED_ACTIONS
+        if found is not None and is_shared and allows(policy, self._policy_request(caller, arn)):
+            return found
         if self.action == "GetQueueUrl":
             raise errors.UnknownQueue(space.full(name), message=errors.NO_QUEUE_OR_NO_ACCESS)
         refused = f"sqs:{self.action.lower()}"
@@ -135,6 +149,28 @@ class Call:
             errors.REFUSALS["AccessDenied"],
             f"User: {caller.access_key} is not authorized to perform: {refused} on resource: {arn} because no "
             f"resource-based policy allows the {refused} action",
+        )
+
+    def check_denied(self, queue: Queue, name: str, space: Namespace) -> None:
+        """Raises AccessDenied if the policy of a queue of the caller's account denies the request."""
+        policy = queue.settings.others.get(POLICY)
+        if policy is None or self.caller is None or self.action in _UNLOCKING:
+            return
+        arn = arn_of(self.region, account_of(space.owner, self.endpoint.account), name)
+        if denies(policy, self._policy_request(self.caller, arn)):
+            action = f"sqs:{self.action.lower()}"
+            raise AccessDenied(
+                f"User: {self.caller.access_key} is not authorized to perform: {action} on resource: {arn} with an "
+                "explicit deny in a resource-based policy"
+            )
+
+    def _policy_request(self, caller: AccessKey, arn: str) -> Request:
+        account = account_of(caller.owner, self.endpoint.account)
+        return Request(
+            account,
+            self.action.removesuffix("Batch"),
+            arn,
+            lambda: facts_of(self.request, account, self.region, self.endpoint.proxies, self.endpoint.now_ms()),
         )
 
     def check_access(self, name: str) -> None:
@@ -234,6 +270,7 @@ class Call:
     def url_of(self, name: str, account: str) -> str:
         headers = self.request.headers
         host = headers.get(b"host", b"")
-        scheme = "https" if headers.get(b"x-forwarded-proto", b"").lower() == b"https" else "http"
+        is_secure = self.request.is_secure or headers.get(b"x-forwarded-proto", b"").lower() == b"https"
+        scheme = "https" if is_secure else "http"
         found = host.decode() if _HOST.fullmatch(host) else self.endpoint.host
         return url_of(found, scheme, account, name)

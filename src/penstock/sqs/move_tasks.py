@@ -28,6 +28,7 @@ def queue_at(call: Call, parameter: str, arn: str) -> Queue:
     if queue is None:
         message = f"The resource that you specified for the {parameter} parameter doesn't exist."
         raise errors.UnknownQueue(space.full(parts.name), RESOURCE_NOT_FOUND, message)
+    call.check_denied(queue, parts.name, space)
     return queue
 
 

@@ -10,6 +10,7 @@ from penstock.broker.queues.service import QueueService
 from penstock.broker.settings import SEPARATE, SQS_ACCOUNT, SQS_LIMITS, SQS_REGION, SQS_REGIONS, STRICT
 from penstock.foundation.address import Address
 from penstock.foundation.clock import Clock
+from penstock.foundation.proxies import TRUSTED_PROXIES, Proxies
 from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credential_file import read_credentials
 from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
@@ -48,6 +49,8 @@ def open_request_handler(
         region=configs[SQS_REGION],
         has_regions=configs[SQS_REGIONS] == SEPARATE,
         is_local=http.is_local,
+        now_ms=clock.now_ms,
+        proxies=Proxies(configs[TRUSTED_PROXIES]),
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
     )
     return SqsRequestHandler(service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys)

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.security.policies import POLICY_CHARS_MAX, Request, allows
+from penstock.security.policies import POLICY_CHARS_MAX, Request, allows, denies
+from penstock.security.policy_conditions import (
+    CONDITIONS_MAX,
+    CURRENT_TIME,
+    EPOCH_TIME,
+    PRINCIPAL_ACCOUNT,
+    SECURE_TRANSPORT,
+    SOURCE_IP,
+)
 from tests.scaling import GROWTH_MAX, growth
 
 ARN = "arn:aws:sqs:eu-west-1:111122223333:jobs"
@@ -122,9 +130,16 @@ def test_resources_have_wildcards_and_their_region_does_not_count(resource: Any,
 @pytest.mark.parametrize(
     "unknown",
     [
-        {"Condition": {"ArnEquals": {"aws:SourceArn": "x"}}},
         {"Condition": "x"},
-        {"NotAction": "sqs:DeleteQueue"},
+        {"Condition": {"StringEquals": {}}},
+        {"Condition": {"StringEquals": {"aws:PrincipalAccount": []}}},
+        {"Condition": {"StringEquals": {"aws:PrincipalTag/team": "x"}}},
+        {"Condition": {"ForAnyValue:StringEquals": {"aws:PrincipalAccount": OTHER}}},
+        {"Condition": {"StringEquals": {"aws:PrincipalAccount": "${aws:username}"}}},
+        {"Condition": {"StringEquals": {"aws:PrincipalAccount": [OTHER, None]}}},
+        {"Condition": {"StringEquals": {"aws:PrincipalAccount": [OTHER] * (CONDITIONS_MAX + 1)}}},
+        {"Condition": {"Null": {"aws:SourceIp": "perhaps"}}},
+        {"NotAction": "sqs:DeleteQueue"},  # beside Action
         {"NotResource": "x"},
         {"NotPrincipal": {"AWS": "1"}},
         {"Principal": None},
@@ -177,12 +192,101 @@ def test_many_wildcards_are_matched_in_linear_time() -> None:
     assert growth(work, 250) < GROWTH_MAX
 
 
+FACTS = {
+    SOURCE_IP: "192.0.2.7",
+    SECURE_TRANSPORT: "true",
+    PRINCIPAL_ACCOUNT: OTHER,
+    CURRENT_TIME: "2026-11-19T12:00:00Z",
+    EPOCH_TIME: "1795089600",
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ({"IpAddress": {"aws:SourceIp": "192.0.2.0/24"}}, True),
+        ({"IpAddress": {"aws:SourceIp": ["10.0.0.0/8", "192.0.2.7"]}}, True),
+        ({"IpAddress": {"AWS:sourceIP": "198.51.100.0/24"}}, False),
+        ({"IpAddress": {"aws:SourceIp": "nonsense"}}, False),
+        ({"IpAddress": {"aws:SourceIp": "2001:db8::/32"}}, False),
+        ({"NotIpAddress": {"aws:SourceIp": ["10.0.0.0/8", "172.16.0.0/12"]}}, True),
+        ({"NotIpAddress": {"aws:SourceIp": ["10.0.0.0/8", "192.0.2.0/24"]}}, False),
+        ({"Bool": {"aws:SecureTransport": "true"}}, True),
+        ({"Bool": {"aws:SecureTransport": True}}, True),
+        ({"bool": {"aws:securetransport": "false"}}, False),
+        ({"StringEquals": {"aws:PrincipalAccount": ["1", OTHER]}}, True),
+        ({"StringNotEquals": {"aws:PrincipalAccount": ["1", OTHER]}}, False),
+        ({"StringLike": {"aws:PrincipalAccount": "4444*"}}, True),
+        ({"StringNotLike": {"aws:PrincipalAccount": "5555*"}}, True),
+        ({"NumericEquals": {"aws:PrincipalAccount": int(OTHER)}}, True),
+        ({"DateGreaterThan": {"aws:CurrentTime": "2026-11-19T13:00:00+02:00"}}, True),
+        ({"DateLessThan": {"aws:CurrentTime": "2026-11-19T11:59:59Z"}}, False),
+        ({"DateLessThan": {"aws:CurrentTime": "tomorrow"}}, False),
+        ({"DateLessThan": {"aws:EpochTime": "1795089601"}}, True),
+        ({"NumericLessThan": {"aws:EpochTime": 1795089600}}, False),
+        # Keys that this request does not have.
+        ({"ArnEquals": {"aws:SourceArn": "arn:aws:sns:*:111122223333:news"}}, False),
+        ({"ArnNotEquals": {"aws:SourceArn": "arn:aws:sns:*:111122223333:news"}}, True),
+        ({"ArnLikeIfExists": {"aws:SourceArn": "arn:aws:sns:*:111122223333:news"}}, True),
+        ({"StringEquals": {"aws:UserAgent": "boto3"}}, False),
+        ({"Null": {"aws:SourceVpce": "true"}}, True),
+        ({"Null": {"aws:SourceIp": "true"}}, False),
+        ({"Null": {"aws:SourceIp": "false"}}, True),
+        # All of them must hold.
+        ({"Bool": {"aws:SecureTransport": "true"}, "IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}, False),
+        ({"IpAddress": {"aws:SourceIp": "192.0.2.7", "aws:SourceVpce": "x"}}, False),
+    ],
+)
+def test_conditions_limit_what_statements_apply_to(condition: dict[str, Any], holds: bool) -> None:
+    request = Request(OTHER, "SendMessage", ARN, lambda: FACTS)
+    conditional = {**GRANT, "Condition": condition}
+    assert allows(json.dumps({"Statement": [conditional]}), request) is holds
+    deny = {**conditional, "Effect": "Deny"}
+    assert allows(json.dumps({"Statement": [GRANT, deny]}), request) is not holds
+    assert denies(json.dumps({"Statement": [deny]}), request) is holds
+
+
+@pytest.mark.parametrize(
+    ("change", "applies"),
+    [
+        ({"NotAction": "sqs:DeleteQueue", "Action": None}, True),
+        ({"NotAction": ["sqs:Send*"], "Action": None}, False),
+        ({"NotAction": "s3:*", "Action": None}, True),
+        ({"NotResource": ARN, "Resource": None}, False),
+        ({"NotResource": ARN + "2", "Resource": None}, True),
+        ({"NotPrincipal": {"AWS": OTHER}, "Principal": None}, False),
+        ({"NotPrincipal": {"AWS": "777788889999"}, "Principal": None}, True),
+        ({"NotPrincipal": "*", "Principal": None}, False),
+    ],
+)
+def test_opposites_apply_to_all_others(change: dict[str, Any], applies: bool) -> None:
+    changed = {name: value for name, value in {**GRANT, **change}.items() if value is not None}
+    assert may(changed) is applies
+    assert may(GRANT, {**changed, "Effect": "Deny"}) is not applies
+
+
+def test_of_users_and_roles_a_not_principal_leaves_out_too_few_in_a_deny_and_too_many_in_an_allow() -> None:
+    """Keys belong to accounts: which user of one signs is not known."""
+    bob = {"NotPrincipal": {"AWS": f"arn:aws:iam::{OTHER}:user/bob"}}
+    statement = {name: value for name, value in {**GRANT, **bob}.items() if name != "Principal"}
+    assert not may(statement)
+    assert not may(GRANT, {**statement, "Effect": "Deny"})
+
+
+def test_the_own_account_is_denied_only_by_statements_that_are_understood() -> None:
+    own = Request(ARN.split(":")[4], "SendMessage", ARN, lambda: FACTS)
+    deny = {**GRANT, "Effect": "Deny", "Principal": "*"}
+    assert denies(json.dumps({"Statement": [deny]}), own)
+    assert not denies(json.dumps({"Statement": [GRANT]}), own)
+    assert not denies(json.dumps({"Statement": [{**deny, "Principal": {"AWS": OTHER}}]}), own)
+    assert not denies(json.dumps({"Statement": [{**deny, "Condition": {"Unknown": {"x": "y"}}}]}), own)
+    assert not denies("nonsense", own)
+
+
+ELEMENTS = ["Effect", "Principal", "NotPrincipal", "AWS", "Action", "NotAction", "Resource", "Condition"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["*", "Allow", "Deny", OTHER]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["Effect", "Principal", "AWS", "Action", "Resource", "Condition"]), inner)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(ELEMENTS), inner),
     max_leaves=20,
 )
 
