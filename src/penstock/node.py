@@ -30,7 +30,6 @@ from penstock.cluster.membership import Membership, retry_store
 from penstock.cluster.metadata import ImageFailed, Metadata
 from penstock.cluster.registration import Identity
 from penstock.cluster.settings import ADVERTISED_HTTP
-from penstock.coordination.stores import open_store
 from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
@@ -125,7 +124,7 @@ class Node:
             settings.data_dir / "audit",
         )
         clock = SystemClock()
-        self._store = await retry_store(lambda: open_store(settings.store, settings.data_dir, settings.session_s))
+        self._store = await retry_store(settings.open_store)
         undo.push_async_callback(self._store.close)
         self._metadata = metadata = Metadata(self._store)
         metadata.on_failed = self._on_image_failed

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.cluster.listeners import Listeners
-from penstock.coordination.stores import EMBEDDED
+from penstock.coordination.store import Store
+from penstock.coordination.store_security import StoreSecurity
+from penstock.coordination.stores import EMBEDDED, open_store
 from penstock.foundation.address import Address
 from penstock.foundation.secret_references import resolve_all
 
@@ -24,6 +26,8 @@ class NodeSettings:
     node_id: int = 1
     store: str = EMBEDDED
     """The metadata store: embedded in the data folder, or a ZooKeeper or etcd that several brokers share."""
+    store_config: Path | None = None
+    """File with properties for TLS and a login at the store; None for neither."""
     session_s: float = 6.0
     """Session timeout in seconds, after which a broker without heartbeats loses its registration."""
     credentials: Path | None = None
@@ -33,6 +37,11 @@ class NodeSettings:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     listener_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     """TLS and SASL settings of single listeners: `listener.name.NAME.ssl.…`, `listener.name.NAME.….sasl.…`."""
+
+    async def open_store(self) -> Store:
+        """Returns the open metadata store. Raises InvalidConfig or StoreUnavailable."""
+        security = StoreSecurity.read(self.store_config)
+        return await open_store(self.store, self.data_dir, self.session_s, security=security)
 
     @property
     def named(self) -> dict[str, str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.coordination.store import ABSENT, Change, Conflict, Put, Store, StoreUnavailable, Versioned
-from penstock.coordination.stores import open_store
+from penstock.coordination.store_security import StoreSecurity
+from penstock.coordination.stores import NO_SECURITY, open_store
 
 T = TypeVar("T")
 
@@ -25,12 +26,13 @@ class Stores:
     kind: str
     url: str
     folder: Path
+    security: StoreSecurity = NO_SECURITY
 
     @asynccontextmanager
     async def opened(
         self, *, ttl_s: float = TTL_S, timeout_s: float = PATIENCE_S, url: str | None = None
     ) -> AsyncIterator[Store]:
-        store = await open_store(url or self.url, self.folder, ttl_s, timeout_s)
+        store = await open_store(url or self.url, self.folder, ttl_s, timeout_s, self.security)
         try:
             yield store
         finally:

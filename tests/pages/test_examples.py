@@ -70,6 +70,7 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock context create": "tests/cli/test_context.py runs such commands",
         "# sasl.toml": FILE,
         "# client.properties": FILE,
+        "# store.properties": "tests/coordination/test_store_security.py starts a broker with such a file",
         "# acl.toml": FILE,
         "# admin.properties": FILE,
         "penstock acl add": "tests/cli/test_acl.py runs such commands on a broker with an authorizer",

@@ -105,6 +105,19 @@ def bootstrap_option(command: Command) -> Command:
     )(command)
 
 
+def store_config_option(command: Command) -> Command:
+    """Decorator that adds --store-config; the command receives a StoreSecurity."""
+    from penstock.coordination.store_security import StoreSecurity
+
+    return click.option(
+        "--store-config",
+        "store_security",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=lambda ctx, option, file: StoreSecurity.read(file),
+        help="Properties for TLS and a login at the store: security.protocol, ssl.…, sasl.username, sasl.password.",
+    )(command)
+
+
 def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")(command)
 

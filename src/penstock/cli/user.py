@@ -17,6 +17,7 @@ from penstock.cli.common import (
     json_option,
     run,
     run_client,
+    store_config_option,
 )
 from penstock.cli.deletion import confirm, delete_each
 from penstock.client.cluster import KafkaClient
@@ -25,6 +26,7 @@ from penstock.cluster.identity import lock_folder
 from penstock.cluster.user_changes import bootstrap_ops
 from penstock.cluster.users import User, check_user_name
 from penstock.coordination.store import Conflict
+from penstock.coordination.store_security import StoreSecurity
 from penstock.coordination.stores import EMBEDDED, open_store
 from penstock.foundation.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential, ScramMechanism, mechanism_of
 
@@ -84,6 +86,7 @@ def _password_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Create the user in the data folder of a broker that does not run, before its first start for example.",
 )
 @click.option("--store", metavar="URL", help="Create the user in this store, zookeeper://… or etcd://….")
+@store_config_option
 @bootstrap_option
 @json_option
 def create(
@@ -94,6 +97,7 @@ def create(
     iterations: int,
     data_dir: Path | None,
     store: str | None,
+    store_security: StoreSecurity,
     bootstrap: str,
     as_json: bool,
 ) -> None:
@@ -117,7 +121,7 @@ def create(
     if data_dir is None and store is None:
         run_client(bootstrap, lambda client: _create(client, name, _salted(password, chosen, iterations)))
     else:
-        _create_offline(name, _salted(password, chosen, iterations), data_dir, store or EMBEDDED)
+        _create_offline(name, _salted(password, chosen, iterations), data_dir, store or EMBEDDED, store_security)
     facts: dict[str, object] = {"user": name, "mechanisms": [each.sasl_name for each in chosen]}
     _echo(facts, f"created user {name}", password if generate else None, as_json)
 
@@ -133,7 +137,9 @@ async def _create(client: KafkaClient, name: str, passwords: list[SaltedPassword
     await users.set_password(name, passwords)
 
 
-def _create_offline(name: str, passwords: list[SaltedPassword], data_dir: Path | None, url: str) -> None:
+def _create_offline(
+    name: str, passwords: list[SaltedPassword], data_dir: Path | None, url: str, security: StoreSecurity
+) -> None:
     """Writes the user into a store. An embedded store is in a data folder, whose broker must not run."""
     made = User(
         name=name,
@@ -144,7 +150,7 @@ def _create_offline(name: str, passwords: list[SaltedPassword], data_dir: Path |
     )
 
     async def work() -> None:
-        store = await open_store(url, data_dir or Path(), SESSION_S)
+        store = await open_store(url, data_dir or Path(), SESSION_S, security=security)
         try:
             await store.transact(bootstrap_ops(made))
         finally:

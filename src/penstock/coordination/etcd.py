@@ -23,6 +23,7 @@ from penstock.coordination.store import (
     has_writes,
     validate,
 )
+from penstock.coordination.store_security import StoreSecurity
 from penstock.coordination.watchers import Watchers, in_time
 
 
@@ -30,11 +31,19 @@ class EtcdStore:
     """The coordination store on etcd. `addresses`: `host:port` of all servers; `root`: prefix of all keys;
     `ttl_s`: TTL of the etcd lease that all leased keys share."""
 
-    def __init__(self, addresses: Sequence[str], root: str, *, ttl_s: float, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        root: str,
+        *,
+        ttl_s: float,
+        timeout_s: float = TIMEOUT_S,
+        security: StoreSecurity | None = None,
+    ) -> None:
         self.on_session_lost: list[Callable[[], None]] = []
         self._root = f"{root}/".encode()
         self._watchers = Watchers()
-        self._client = EtcdClient(addresses, timeout_s)
+        self._client = EtcdClient(addresses, timeout_s, security or StoreSecurity())
         self._session = EtcdSession(self._client, ttl_s)
         self._session.on_lost = self._session_lost
         self._follower = EtcdFollower(self._client, self._root, self._watchers)
@@ -65,7 +74,9 @@ class EtcdStore:
     async def get(self, key: str) -> Versioned | None:
         self._check_open()
         request = rpc.RangeRequest(key=self._key(key))
-        found = await self._client.read(lambda channel, s: rpc.KVStub(channel).Range(request, timeout=s))
+        found = await self._client.read(
+            lambda channel, s: rpc.KVStub(channel).Range(request, timeout=s, metadata=self._client.metadata)
+        )
         return versioned(found.kvs[0]) if found.kvs else None
 
     async def transact(self, ops: Sequence[Op]) -> int:
@@ -85,7 +96,9 @@ class EtcdStore:
 
     async def _commit(self, request: Any, lease: int) -> Any:
         try:
-            return await self._client.write(lambda channel, s: rpc.KVStub(channel).Txn(request, timeout=s))
+            return await self._client.write(
+                lambda channel, s: rpc.KVStub(channel).Txn(request, timeout=s, metadata=self._client.metadata)
+            )
         except Refused as refused:
             if refused.status == StatusCode.NOT_FOUND and lease != NO_LEASE:
                 self._session.lost(lease)

@@ -11,14 +11,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from aetcd import rpc
-from grpc import ChannelConnectivity, StatusCode
+from grpc import ChannelConnectivity, StatusCode, ssl_channel_credentials
 from grpc.aio import UsageError
 
 from penstock.coordination.store import StoreUnavailable
+from penstock.coordination.store_security import StoreSecurity
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Metadata = tuple[tuple[str, str], ...]
 Call = Callable[[Any, float], Awaitable[T]]
 """A function that makes a call on a gRPC channel, with a timeout in seconds."""
 
@@ -33,6 +35,7 @@ _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
 )
 _PAUSE_S: Final = 0.02
+_OLD_TOKEN: Final = "revision of auth store is old"
 _REFUSALS: Final = {
     StatusCode.INVALID_ARGUMENT,
     StatusCode.RESOURCE_EXHAUSTED,
@@ -53,12 +56,15 @@ class Refused(StoreUnavailable):
 class EtcdClient:
     """Channels to all etcd servers; the current server is used until it fails."""
 
-    def __init__(self, addresses: Sequence[str], timeout_s: float) -> None:
+    def __init__(self, addresses: Sequence[str], timeout_s: float, security: StoreSecurity) -> None:
         self.name = f"etcd at {','.join(addresses)}"
         self.timeout_s = timeout_s
         self.on_failover: list[Callable[[], None]] = []
         """Callbacks called after a failover to another server, to restart calls that wait for the old server."""
-        self._channels = [rpc.insecure_channel(address, options=_OPTIONS) for address in addresses]
+        self._channels = [_channel(address, security) for address in addresses]
+        self._security = security
+        self._token = ""
+        """What calls are authenticated with; empty before the login, or if the server needs none."""
         self._turns = itertools.cycle(self._channels)
         self._current = next(self._turns)
         self._is_closed = False
@@ -66,6 +72,11 @@ class EtcdClient:
     @property
     def channel(self) -> Any:
         return self._current
+
+    @property
+    def metadata(self) -> Metadata:
+        """Returns the metadata of calls, with the token of the login."""
+        return (("token", self._token),) if self._token else ()
 
     @property
     def is_ready(self) -> bool:
@@ -123,7 +134,7 @@ class EtcdClient:
 
     async def _call(self, call: Call[T], channel: Any, timeout_s: float) -> T:
         try:
-            return await call(channel, max(timeout_s, _PAUSE_S))
+            return await self._attempt(call, channel, max(timeout_s, _PAUSE_S))
         except rpc.AioRpcError as error:
             if error.code() in _REFUSALS:
                 raise Refused(error) from error
@@ -142,10 +153,42 @@ class EtcdClient:
                 raise StoreUnavailable(f"the call to {self.name} was cancelled") from error
             raise
 
+    async def _attempt(self, call: Call[T], channel: Any, timeout_s: float) -> T:
+        if self._security.username and not self._token:
+            await self._log_in(channel, timeout_s)
+        try:
+            return await call(channel, timeout_s)
+        except rpc.AioRpcError as error:
+            if not self.check_token(error):
+                raise
+        await self._log_in(channel, timeout_s)  # the call was not executed
+        return await call(channel, timeout_s)
+
+    async def _log_in(self, channel: Any, timeout_s: float) -> None:
+        security = self._security
+        request = rpc.AuthenticateRequest(name=security.username, password=security.password)
+        answer = await rpc.AuthStub(channel).Authenticate(request, timeout=timeout_s)
+        self._token = answer.token
+
+    def check_token(self, error: rpc.AioRpcError) -> bool:
+        """Returns whether the token has expired, or is older than a change of users; the next call then logs in."""
+        is_old = error.code() == StatusCode.UNAUTHENTICATED or _OLD_TOKEN in str(error.details())
+        if not (self._token and is_old):
+            return False
+        self._token = ""
+        return True
+
     async def close(self) -> None:
         self._is_closed = True
         for channel in self._channels:
             await channel.close()
+
+
+def _channel(address: str, security: StoreSecurity) -> Any:
+    if security.tls is None:
+        return rpc.insecure_channel(address, options=_OPTIONS)
+    credentials = ssl_channel_credentials(security.trusted, security.key, security.chain)
+    return rpc.secure_channel(address, credentials, options=_OPTIONS)
 
 
 def is_cancelled() -> bool:

@@ -58,7 +58,11 @@ class EtcdSession:
         if lease != NO_LEASE:
             request = rpc.LeaseRevokeRequest(ID=lease)
             try:
-                await self._client.read(lambda channel, s: rpc.LeaseStub(channel).LeaseRevoke(request, timeout=s))
+                await self._client.read(
+                    lambda channel, s: rpc.LeaseStub(channel).LeaseRevoke(
+                        request, timeout=s, metadata=self._client.metadata
+                    )
+                )
             except StoreUnavailable as error:
                 logger.info("lease_not_revoked store=%r reason=%r", self._client.name, str(error))
 
@@ -105,7 +109,9 @@ class EtcdSession:
     async def _grant(self) -> None:
         request = rpc.LeaseGrantRequest(TTL=self._ttl_s)
         # Safe to retry: a lease whose grant was not received expires.
-        answer = await self._client.read(lambda channel, s: rpc.LeaseStub(channel).LeaseGrant(request, timeout=s))
+        answer = await self._client.read(
+            lambda channel, s: rpc.LeaseStub(channel).LeaseGrant(request, timeout=s, metadata=self._client.metadata)
+        )
         self.lease = answer.ID
         self._ttl_s = answer.TTL
         self.is_alive = True
@@ -124,7 +130,7 @@ class EtcdSession:
             self.lost(lease)
 
     async def _keep_alive(self, channel: Any, timeout_s: float) -> int:
-        call = rpc.LeaseStub(channel).LeaseKeepAlive(timeout=timeout_s, metadata=HAS_LEADER)
+        call = rpc.LeaseStub(channel).LeaseKeepAlive(timeout=timeout_s, metadata=HAS_LEADER + self._client.metadata)
         try:
             # gRPC's own deadline does not end a call that could not start.
             async with in_time(timeout_s, self._client.name):

@@ -84,7 +84,7 @@ class EtcdFollower:
     async def _begin(self, channel: Any, timeout_s: float) -> None:
         assert self._position is not None
         self._channel = channel
-        self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER)
+        self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER + self._client.metadata)
         wanted = rpc.WatchCreateRequest(
             key=self._root, range_end=range_end_of(self._root), start_revision=self._position + 1
         )
@@ -98,6 +98,7 @@ class EtcdFollower:
             try:
                 response = await self._call.read()
             except rpc.AioRpcError as error:
+                self._client.check_token(error)
                 raise StoreUnavailable(f"{self._client.name} ended the watch: {error.details()}") from error
             except asyncio.CancelledError as error:
                 if is_cancelled():
@@ -139,7 +140,9 @@ class EtcdFollower:
         states: dict[str, Versioned | None] = {}
         request = rpc.RangeRequest(key=prefix, range_end=range_end_of(prefix), limit=PAGE_KEYS)
         while True:
-            page = await self._client.read(lambda channel, s: rpc.KVStub(channel).Range(request, timeout=s))
+            page = await self._client.read(
+                lambda channel, s: rpc.KVStub(channel).Range(request, timeout=s, metadata=self._client.metadata)
+            )
             for found in page.kvs:
                 states[self._key(found.key)] = versioned(found)
             request.revision = request.revision or page.header.revision

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import TIMEOUT_S, Store
+from penstock.coordination.store_security import StoreSecurity
 from penstock.foundation.errors import InvalidConfig
 
 EMBEDDED: Final = "embedded"
+NO_SECURITY: Final = StoreSecurity()
 EMBEDDED_FILE: Final = "metadata.db"
 ROOT: Final = "/penstock"
 """Default path below which all keys are stored, if the URL has no path."""
@@ -30,8 +32,15 @@ class Address:
     root: str
 
 
-async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = TIMEOUT_S) -> Store:
+async def open_store(
+    url: str,
+    data_dir: Path,
+    ttl_s: float,
+    timeout_s: float = TIMEOUT_S,
+    security: StoreSecurity = NO_SECURITY,
+) -> Store:
     """Returns an open store. `ttl_s`: seconds that the session lasts after the last heartbeat of a broker.
+    `security`: how to connect to ZooKeeper or etcd.
 
     Servers limit `ttl_s` (ZooKeeper: 2 to 20 ticks; etcd: at least 1.5 election timeouts). Raises InvalidConfig if
     the URL is invalid or a library is missing, StoreUnavailable if no server answers, StoreMoved if the embedded
@@ -44,10 +53,11 @@ async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = 
     address = parse(url)
     # In random order, so that brokers spread over the servers, also when they fail over.
     servers = random.sample(address.servers, len(address.servers))
+    options = {"ttl_s": ttl_s, "timeout_s": timeout_s, "security": security}
     if address.kind == "zookeeper":
-        made = _module(address).ZookeeperStore(",".join(servers), address.root, ttl_s=ttl_s, timeout_s=timeout_s)
+        made = _module(address).ZookeeperStore(",".join(servers), address.root, **options)
     else:
-        made = _module(address).EtcdStore(servers, address.root, ttl_s=ttl_s, timeout_s=timeout_s)
+        made = _module(address).EtcdStore(servers, address.root, **options)
     await made.open()
     store: Store = made
     return store

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 from kazoo.exceptions import NodeExistsError, NoNodeError, ZookeeperError
 from kazoo.protocol.serialization import Create, Exists, GetData, Sync
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from penstock.coordination.store import TIMEOUT_S, Op, StoreUnavailable, Versioned, Watcher, validate
+from penstock.coordination.store_security import StoreSecurity
 from penstock.coordination.watchers import Watchers, in_time
 from penstock.coordination.zookeeper_client import ZookeeperClient
 from penstock.coordination.zookeeper_nodes import BUCKETS, Nodes, versioned
@@ -21,11 +22,20 @@ from penstock.coordination.zookeeper_watch import Follower
 class ZookeeperStore:
     """The store on ZooKeeper. `hosts`: `host:port,host:port`; `root`: the chroot. Leased keys are ephemeral nodes."""
 
-    def __init__(self, hosts: str, root: str, *, ttl_s: float, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        root: str,
+        *,
+        ttl_s: float,
+        timeout_s: float = TIMEOUT_S,
+        security: StoreSecurity | None = None,
+    ) -> None:
+        security = security or StoreSecurity()
         self.on_session_lost: list[Callable[[], None]] = []
-        self._nodes = Nodes(root)
+        self._nodes = Nodes(root, CREATOR_ALL_ACL if security.sets_acl else OPEN_ACL_UNSAFE)
         self._watchers = Watchers()
-        self._client = ZookeeperClient(hosts, ttl_s, timeout_s)
+        self._client = ZookeeperClient(hosts, ttl_s, timeout_s, security)
         self._follower = Follower(self._client, self._nodes, self._watchers)
         self._is_closed = False
 
@@ -49,7 +59,7 @@ class ZookeeperStore:
     async def _prepare(self) -> None:
         for path in self._nodes.parents():
             with contextlib.suppress(NodeExistsError):
-                await self._client.ask(Create(path, b"", OPEN_ACL_UNSAFE, 0))
+                await self._client.ask(Create(path, b"", self._nodes.acl, 0))
         if (await self._client.ask(Exists(self._nodes.bucket(BUCKETS[-1]), None))).value is None:
             results = (await self._client.ask(self._nodes.make_buckets())).value
             refused = [result for result in results if isinstance(result, ZookeeperError)]

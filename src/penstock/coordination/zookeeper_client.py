@@ -19,6 +19,7 @@ from kazoo.protocol.serialization import Watch, int_struct, write_string
 from kazoo.protocol.states import KazooState, KeeperState
 
 from penstock.coordination.store import StoreUnavailable
+from penstock.coordination.store_security import StoreSecurity
 from penstock.coordination.watchers import in_time
 
 logger = logging.getLogger(__name__)
@@ -66,10 +67,24 @@ class _PendingRequest:
         self._client.answered(self._future, error)
 
 
+def _security_options(security: StoreSecurity) -> dict[str, Any]:
+    """Returns kazoo's options for TLS and a login. The login is of the scheme `digest`, which needs no setup."""
+    options: dict[str, Any] = {}
+    if security.username:
+        options["auth_data"] = [("digest", f"{security.username}:{security.password}")]
+    if security.tls is not None:
+        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": security.tls.checks_host}
+        if security.tls.truststore:
+            options["ca"] = security.tls.truststore
+        if security.tls.keystore:
+            options |= {"certfile": security.tls.keystore, "keyfile": security.tls.keystore}
+    return options
+
+
 class ZookeeperClient:
     """A ZooKeeper connection; replaces expired sessions. Delivers responses and watch events in order of arrival."""
 
-    def __init__(self, hosts: str, ttl_s: float, timeout_s: float) -> None:
+    def __init__(self, hosts: str, ttl_s: float, timeout_s: float, security: StoreSecurity) -> None:
         self.name = f"ZooKeeper at {hosts}"
         self.timeout_s = timeout_s
         self.zxid = 0
@@ -86,7 +101,12 @@ class ZookeeperClient:
         self._in_flight = 0
         self._starting = threading.Lock()
         self._kazoo = KazooClient(
-            hosts=hosts, timeout=ttl_s, randomize_hosts=False, connection_retry=dict(_RECONNECT), logger=_kazoo_logger
+            hosts=hosts,
+            timeout=ttl_s,
+            randomize_hosts=False,
+            connection_retry=dict(_RECONNECT),
+            logger=_kazoo_logger,
+            **_security_options(security),
         )
         self._kazoo.add_listener(self._state_changed)
         self._kazoo._connection._read_watch_event = self._on_watch_event

@@ -43,7 +43,9 @@ _EPHEMERAL: Final = 1
 class Nodes:
     """Converts between keys and paths of nodes below the chroot `root` ("" or "/a/b")."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, acl: Sequence[Any] = OPEN_ACL_UNSAFE) -> None:
+        """`acl`: the permissions of new nodes."""
+        self.acl = acl
         self.root = root or "/"
         self._prefix = root
 
@@ -73,7 +75,7 @@ class Nodes:
         return unquote(name) if name and bucket in BUCKETS else None
 
     def make_buckets(self) -> Transaction:
-        return Transaction([_create(self.bucket(name), b"") for name in BUCKETS])
+        return Transaction([self._create(self.bucket(name), b"") for name in BUCKETS])
 
     def transaction(self, ops: Sequence[Op]) -> Transaction:
         """Returns one ZooKeeper multi request for all operations. Raises Conflict or TransactionTooLarge."""
@@ -93,12 +95,15 @@ class Nodes:
         path, version = self.path(op.key), op.version - 1
         if isinstance(op, Put):
             if op.version == ABSENT:
-                return [_create(path, op.value, _EPHEMERAL if op.leased else _PERSISTENT)]
+                return [self._create(path, op.value, _EPHEMERAL if op.leased else _PERSISTENT)]
             return [SetData(path, op.value, version)]
         if op.version == ABSENT:
             # ZooKeeper cannot check that a node is absent, only create it.
-            return [_create(path, b""), DeleteNode(path, 0)]
+            return [self._create(path, b""), DeleteNode(path, 0)]
         return [DeleteNode(path, version) if isinstance(op, Delete) else CheckVersion(path, version)]
+
+    def _create(self, path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
+        return Create(path, value, self.acl, flags)
 
     def raise_if_refused(self, ops: Sequence[Op], results: Iterable[Any]) -> None:
         """Raises Conflict if a transaction was refused because of a version, StoreUnavailable for other reasons."""
@@ -111,10 +116,6 @@ class Nodes:
             if isinstance(result, BadVersionError | NodeExistsError | NoNodeError):
                 raise Conflict(op.key)
             raise StoreUnavailable(f"ZooKeeper refused a change of {op.key}: {type(result).__name__}")
-
-
-def _create(path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
-    return Create(path, value, OPEN_ACL_UNSAFE, flags)
 
 
 def versioned(value: bytes, stat: Any) -> Versioned:

@@ -9,11 +9,12 @@ from typing import Final
 
 import click
 
-from penstock.cli.common import echo_json, echo_table, json_option, plural, run
+from penstock.cli.common import echo_json, echo_table, json_option, plural, run, store_config_option
 from penstock.cluster import keys
 from penstock.cluster.identity import lock_folder
 from penstock.cluster.store_migration import Migration, MigrationPlan
 from penstock.coordination.store import StoreUnavailable
+from penstock.coordination.store_security import StoreSecurity
 from penstock.coordination.stores import EMBEDDED_FILE, open_embedded, open_store, parse
 
 SESSION_S: Final = 10.0
@@ -29,9 +30,10 @@ PROGRESS_KEYS: Final = 5000
     help="Data folder of the broker, which must be stopped.  [./penstock-data]",
 )
 @click.option("--to", "url", required=True, metavar="URL", help="The new store: zookeeper://…, etcd://….")
+@store_config_option
 @click.option("--execute", is_flag=True, help="Run the migration. Without it, only the plan is shown.")
 @json_option
-def migrate_store(data_dir: Path, url: str, execute: bool, as_json: bool) -> None:
+def migrate_store(data_dir: Path, url: str, store_security: StoreSecurity, execute: bool, as_json: bool) -> None:
     """Move a broker's metadata to ZooKeeper or etcd. Then other brokers can join it. Messages stay on the broker.
 
     The broker must be stopped. Its embedded store is sealed first: from then on the broker starts only with --store.
@@ -48,7 +50,7 @@ def migrate_store(data_dir: Path, url: str, execute: bool, as_json: bool) -> Non
         raise click.ClickException(f"no embedded store in {data_dir}; give the --data-dir of a broker")
     lock_fd = lock_folder(data_dir)
     try:
-        move = run(_migrate(data_dir, url, execute))
+        move = run(_migrate(data_dir, url, store_security, execute))
     except StoreUnavailable as error:
         again = "; run it again to continue where it stopped" if execute else ""
         raise click.ClickException(f"{error}{again}") from error
@@ -57,10 +59,10 @@ def migrate_store(data_dir: Path, url: str, execute: bool, as_json: bool) -> Non
     _show(move, data_dir, url, execute, as_json)
 
 
-async def _migrate(data_dir: Path, url: str, execute: bool) -> MigrationPlan:
+async def _migrate(data_dir: Path, url: str, security: StoreSecurity, execute: bool) -> MigrationPlan:
     source = await open_embedded(data_dir, opens_sealed=True)
     try:
-        target = await open_store(url, data_dir, SESSION_S)
+        target = await open_store(url, data_dir, SESSION_S, security=security)
         try:
             migration = Migration(source, target, url)
             move = await migration.plan()

@@ -55,6 +55,7 @@ class CannotStart(PenstockError):
 )
 @click.option("--node-id", type=click.IntRange(0, NODE_ID_MAX), help="Node id of this broker.  [1]")
 @click.option("--store", metavar="URL", help="Store of the cluster's metadata: zookeeper://…, etcd://….  [embedded]")
+@click.option("--store-config", type=click.Path(path_type=Path), help="Properties for TLS and a login at the store.")
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),
@@ -75,6 +76,7 @@ def serve(
     credentials: Path | None,
     node_id: int | None,
     store: str | None,
+    store_config: Path | None,
     processes: int | None,
     pairs: Pairs,
     strict_config: bool | None,
@@ -94,10 +96,10 @@ def serve(
       penstock serve --listener PLAINTEXT://127.0.0.1:9092 --listener SSL://0.0.0.0:9093=queue.example.org:9093 \\
         --set ssl.keystore.location=server.pem
 
-    A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes,
-    strict_config; also session_s) and, in a table [broker], Kafka's broker settings by name, for example
-    "log.retention.ms" = 86400000. Command-line options override the file. A Kafka setting that has no effect or is
-    unknown is logged as a warning; an unsupported one about security or durability is refused.
+    A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store,
+    store_config, processes, strict_config; also session_s) and, in a table [broker], Kafka's broker settings by name,
+    for example "log.retention.ms" = 86400000. Command-line options override the file. A Kafka setting that has no
+    effect or is unknown is logged as a warning; an unsupported one about security or durability is refused.
     """
     options = {
         "data_dir": data_dir,
@@ -107,6 +109,7 @@ def serve(
         "credentials": credentials,
         "node_id": node_id,
         "store": store,
+        "store_config": store_config,
         "processes": processes,
         "strict_config": strict_config,
     }

@@ -109,6 +109,8 @@ def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str
         command += ["--listen", str(node.listen)]
         if node.advertise is not None:
             command += ["--advertise", str(node.advertise)]
+    if node.store_config is not None:
+        command += ["--store-config", str(node.store_config)]
     if node.credentials is not None:
         command += ["--credentials", str(node.credentials)]
     if config is not None:

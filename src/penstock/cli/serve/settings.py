@@ -70,6 +70,7 @@ KEYS: Final = {
     "credentials": Key(_path, 'the path of a file, such as "/etc/penstock/keys.yaml"'),
     "node_id": Key(_whole(0, NODE_ID_MAX), f"a whole number from 0 to {NODE_ID_MAX}"),
     "store": Key(_text, 'a URL such as "etcd://host:2379/penstock", or "embedded"'),
+    "store_config": Key(_path, 'the path of a file, such as "/etc/penstock/store.properties"'),
     "session_s": Key(_seconds, "a number of seconds above 0"),
     STRICT: Key(_flag, "true or false"),
     "processes": Key(_whole(1, PROCESSES_MAX), f"a whole number from 1 to {PROCESSES_MAX}"),
