@@ -68,20 +68,11 @@ class CannotStart(PenstockError):
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
 )
 def serve(
-    data_dir: Path | None,
-    listen: str | None,
-    advertise: str | None,
     listeners: tuple[str, ...],
-    http: str | None,
-    credentials: Path | None,
-    node_id: int | None,
-    store: str | None,
-    store_config: Path | None,
-    processes: int | None,
     pairs: Pairs,
-    strict_config: bool | None,
     config: Path | None,
     log_level: str,
+    **given: Any,
 ) -> None:
     """Run a broker. It is one process, without other services to install or configure.
 
@@ -101,19 +92,7 @@ def serve(
     for example "log.retention.ms" = 86400000. Command-line options override the file. A Kafka setting that has no
     effect or is unknown is logged as a warning; an unsupported one about security or durability is refused.
     """
-    options = {
-        "data_dir": data_dir,
-        "listen": listen,
-        "advertise": advertise,
-        "http": http,
-        "credentials": credentials,
-        "node_id": node_id,
-        "store": store,
-        "store_config": store_config,
-        "processes": processes,
-        "strict_config": strict_config,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in given.items() if value is not None}
     try:
         broker = dict(pairs) | listener_options(listeners, dict(pairs), options)
         values = read_values(config, options)
