@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from pyspark.errors import PySparkException
+
 import penstock.spark
 from penstock.foundation.errors import PenstockError
 from penstock.spark.query_start import start_query
@@ -41,11 +43,15 @@ def failure_of(name: str, **arguments: Any) -> str:
     return found
 
 
-def _brokers(bootstrap: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": bootstrap}
+Brokers = str | dict[str, str]
+"""Addresses of brokers, or all options about them: with TLS and a login."""
 
 
-def _values(spark: Any, bootstrap: str, topic: str) -> list[str]:
+def _brokers(bootstrap: Brokers) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+
+
+def _values(spark: Any, bootstrap: Brokers, topic: str) -> list[str]:
     frame = spark.read.format("penstock").options(**_brokers(bootstrap), subscribe=topic).load()
     return sorted(row.value for row in frame.selectExpr("cast(value AS STRING) AS value").collect())
 
@@ -55,7 +61,7 @@ def connected(where: dict[str, str]) -> int:
     return int(spark.range(3).count())
 
 
-def topics(where: dict[str, str], bootstrap: str, topic: str, checkpoint: str) -> dict[str, Any]:
+def topics(where: dict[str, str], bootstrap: Brokers, topic: str, checkpoint: str) -> dict[str, Any]:
     """Writes 100 rows as a batch into `topic`, and copies them as a stream into `topic`-copy."""
     spark = penstock.spark.session(**where)
     rows = spark.range(100, numPartitions=3).selectExpr("cast(id AS STRING) AS key", "cast(id AS STRING) AS value")
@@ -82,7 +88,7 @@ def tables(where: dict[str, str], bootstrap: str, topic: str) -> dict[str, Any]:
             spark.sql(
                 f"CREATE TABLE other USING penstock OPTIONS (`kafka.bootstrap.servers` '{bootstrap}', topik 'a')"
             )
-        except Exception as error:  # noqa: BLE001 - its message is the result
+        except PySparkException as error:
             refused = str(error)
         return {"values": [row.value for row in rows], "refused": refused}
     finally:

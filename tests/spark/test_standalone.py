@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import BrokerProcess
 from tests.clients.drivers import Outgoing
@@ -15,6 +16,7 @@ from tests.clients.drivers import Outgoing
 from .lab import Lab
 from .programs import PROGRAM_S, failure_of, run_program
 from .standalone import Standalone
+from .test_secure import Secure
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -46,6 +48,23 @@ def test_topics_are_read_and_written_in_batches_and_streams(
     for name in (topic, f"{topic}-copy"):
         lab.create(name, 2)
     given = {"bootstrap": broker.kafka, "topic": topic, "checkpoint": checkpoint}
+    found = run_program("topics", where=on(standalone, tmp_path), **given)
+    expected = sorted(map(str, range(100)))
+    assert found == {"batch": expected, "stream": expected}
+
+
+def test_topics_are_read_and_written_over_sasl_ssl(
+    standalone: Standalone,
+    own_broker: Callable[..., BrokerProcess],
+    topic: str,
+    checkpoint: str,
+    tmp_path: Path,
+) -> None:
+    secure = Secure(tmp_path, own_broker)
+    admin = AdminClient({"bootstrap.servers": secure.broker.kafka})
+    for name in (topic, f"{topic}-copy"):
+        admin.create_topics([NewTopic(name, 2)])[name].result(60)
+    given = {"bootstrap": secure.options, "topic": topic, "checkpoint": checkpoint}
     found = run_program("topics", where=on(standalone, tmp_path), **given)
     expected = sorted(map(str, range(100)))
     assert found == {"batch": expected, "stream": expected}
