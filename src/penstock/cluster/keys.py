@@ -155,11 +155,6 @@ def delegation_token(token_id: str) -> str:
     return f"{DELEGATION_TOKENS}/{token_id}"
 
 
-def token_id_of(key: str) -> str:
-    """Returns the token id in a key made by `delegation_token`."""
-    return key.removeprefix(f"{DELEGATION_TOKENS}/")
-
-
 def plain_name_of(text: str) -> str:
     """Decodes the last part of a key made by `group_config`, `client_metrics` or `user`."""
     return unquote(text)

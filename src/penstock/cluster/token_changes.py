@@ -1,6 +1,5 @@
 """Store writes that create, renew, expire and remove delegation tokens. Pure."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -24,20 +23,20 @@ REMOVED_AT_ONCE: Final = 50
 
 
 def plan_token(image: ClusterImage, token: DelegationToken) -> list[Op]:
-    """Returns the writes that create a token. Raises PolicyViolation if there are too many."""
+    """Returns the writes that create a token. Expired tokens make room for it. Raises PolicyViolation if
+    there are too many."""
     value = token.dump()
     if len(value) > TOKEN_BYTES_MAX:
         raise InvalidRequest(f"the token has {len(value)} bytes, at most {TOKEN_BYTES_MAX}; name fewer renewers")
     ops: list[Op] = []
-    of_owner = sum(each.owner == token.owner for each in image.delegation_tokens.values())
-    if of_owner >= TOKENS_PER_OWNER_MAX or len(image.delegation_tokens) >= TOKENS_MAX:
+    if sum(each.owner == token.owner for each in image.delegation_tokens.values()) >= TOKENS_PER_OWNER_MAX:
+        ops = plan_removal(image, token.issued_ms, token.owner)
+        if not ops:
+            raise PolicyViolation(f"{token.owner} has {TOKENS_PER_OWNER_MAX} delegation tokens, which is the limit")
+    elif len(image.delegation_tokens) >= TOKENS_MAX:
         ops = plan_removal(image, token.issued_ms)
-        removed = [image.delegation_tokens[keys.token_id_of(op.key)] for op in ops]
-        of_owner -= sum(each.owner == token.owner for each in removed)
-        if of_owner >= TOKENS_PER_OWNER_MAX:
-            raise PolicyViolation(f"{token.owner} has {of_owner} delegation tokens, which is the limit; expire some")
-        if len(image.delegation_tokens) - len(removed) >= TOKENS_MAX:
-            raise PolicyViolation(f"there are {TOKENS_MAX} delegation tokens, which is the limit; expire some")
+        if not ops:
+            raise PolicyViolation(f"there are {TOKENS_MAX} delegation tokens, which is the limit")
     return [*ops, Put(keys.delegation_token(token.token_id), value, ABSENT)]
 
 
@@ -61,10 +60,12 @@ def plan_expiry(image: ClusterImage, token_id: str, by: str, period_ms: int, now
     return [_set_expiry(image, token, now_ms + period_ms)]
 
 
-def plan_removal(image: ClusterImage, now_ms: int) -> list[Op]:
-    """Returns the writes that remove expired tokens: as many as one transaction should have."""
-    expired: Iterable[str] = (
-        token_id for token_id, token in image.delegation_tokens.items() if token.has_expired(now_ms)
+def plan_removal(image: ClusterImage, now_ms: int, owner: str | None = None) -> list[Op]:
+    """Returns the writes that remove expired tokens, of one owner or of all; not more than one transaction has."""
+    expired = (
+        token_id
+        for token_id, token in image.delegation_tokens.items()
+        if token.has_expired(now_ms) and owner in (None, token.owner)
     )
     return [_remove(image, token_id) for token_id in islice(expired, REMOVED_AT_ONCE)]
 

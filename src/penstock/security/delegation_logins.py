@@ -17,7 +17,7 @@ from penstock.foundation.scram import ITERATIONS_MIN, SALT_BYTES, ScramCredentia
 from penstock.security.errors import LoginFailed
 
 CREDENTIALS_MAX: Final = 10_000
-"""Number of derived credentials that are remembered, so that PBKDF2 is computed once for each."""
+"""Number of credentials that are remembered, so that PBKDF2 is not computed for each login."""
 _TOKEN_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 _SALT: Final = b"salt/"
 
@@ -60,7 +60,7 @@ class DelegationLogins:
         self._tokens = tokens
         self._threads = threads
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
-        """Derived credentials, the oldest first. They never change."""
+        """Credentials that clients have proven to know, the oldest first. They never change."""
 
     async def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Returns the credential that a token with this id has, if there is one; None if there cannot be one."""
@@ -70,9 +70,6 @@ class DelegationLogins:
         if found is None:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._threads, self._derive, token_id, mechanism)
-            if len(self._credentials) >= CREDENTIALS_MAX:
-                del self._credentials[next(iter(self._credentials))]
-            self._credentials[token_id, mechanism] = found
         return found
 
     def _derive(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
@@ -81,9 +78,15 @@ class DelegationLogins:
         salted = mechanism.salted_password(b64encode(password).decode(), salt, ITERATIONS_MIN)
         return ScramCredential.from_salted_password(mechanism, salted, salt, ITERATIONS_MIN)
 
-    async def find(self, token_id: str) -> Token | None:
+    async def find(self, token_id: str, mechanism: ScramMechanism, credential: ScramCredential) -> Token | None:
         """Returns the token of a client that knows its password; None if it has expired. Raises LoginFailed."""
         try:
-            return await self._tokens.current(token_id)
+            found = await self._tokens.current(token_id)
         except StoreUnavailable as error:
             raise TokenNotLookedUp from error
+        place = token_id, mechanism
+        if found is not None and place not in self._credentials:
+            if len(self._credentials) >= CREDENTIALS_MAX:
+                del self._credentials[next(iter(self._credentials))]
+            self._credentials[place] = credential
+        return found

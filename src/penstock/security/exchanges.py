@@ -175,7 +175,7 @@ class ScramExchange:
         if not (is_right and self._exists):
             raise LoginFailed(self._refusal, "wrong user or password")
         if self.token_id:
-            await self._become_owner(self.token_id)
+            await self._become_owner(self.token_id, credential)
         self.is_done = True
         return b"v=" + b64encode(self._mechanism.hmac(credential.server_key, auth_message))
 
@@ -184,10 +184,10 @@ class ScramExchange:
             raise LoginFailed(self._refusal, f"delegation tokens are disabled: {SECRET_KEY} is not set")
         return await self._delegation.credential(token_id, self._mechanism)
 
-    async def _become_owner(self, token_id: str) -> None:
+    async def _become_owner(self, token_id: str, credential: ScramCredential) -> None:
         """The client has proven that it knows the password of a token: it logs in as the owner of the token."""
         assert self._delegation is not None
-        found = await self._delegation.find(token_id)
+        found = await self._delegation.find(token_id, self._mechanism, credential)
         if found is None:
             raise LoginFailed(self._refusal, "the delegation token has expired")
         self.user, self.expires_s = found.user, found.expires_ms / 1000
