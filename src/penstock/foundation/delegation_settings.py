@@ -19,7 +19,7 @@ DELEGATION_SETTINGS: Final = (
         kind=Kind.PASSWORD,
         default="",
         doc="The secret from which the passwords of delegation tokens are derived: the same on all brokers. With "
-        "another secret, all tokens are invalid. Empty: there are no delegation tokens.",
+        "another secret, the passwords of all tokens change. Empty: there are no delegation tokens.",
     ),
     Setting(
         name=MASTER_KEY,
