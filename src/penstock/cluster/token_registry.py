@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from penstock.cluster import keys
@@ -24,6 +25,8 @@ from penstock.foundation.settings import LONG_MAX
 logger = logging.getLogger(__name__)
 
 HMAC_BYTES: Final = 64
+HMACS_AT_ONCE: Final = 1000
+"""Number of HMACs that are derived in one time slice: some milliseconds."""
 NEWS_S: Final = 1.0
 """How long a request about an unknown token waits for it: another broker may have created it just now."""
 
@@ -38,8 +41,10 @@ class DelegationTokens:
         self._clock = clock
         self._key = settings.secret_key.encode()
         self._indexed: Mapping[str, DelegationToken] = {}
+        """The tokens whose HMACs were derived last."""
+        self._hmacs: dict[str, bytes] = {}
         self._ids: dict[bytes, str] = {}
-        """The ids of the tokens in `_indexed`, by HMAC."""
+        """Ids by HMAC; the inverse of `_hmacs`."""
 
     @property
     def is_enabled(self) -> bool:
@@ -126,6 +131,10 @@ class DelegationTokens:
     async def _find(self, given: bytes) -> str:
         self.check_enabled()
         metadata = self._metadata()
+        while True:
+            if self._index(metadata.image.delegation_tokens):
+                break
+            await asyncio.sleep(0)
         if len(given) == HMAC_BYTES and self._has_peers:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(NEWS_S):
@@ -136,14 +145,23 @@ class DelegationTokens:
         return found
 
     def _id_of(self, image: ClusterImage, given: bytes) -> str | None:
-        before, tokens = self._indexed, image.delegation_tokens
-        if tokens is not before:
-            for token_id in before.keys() - tokens.keys():
-                del self._ids[self.hmac(token_id)]
-            for token_id in tokens.keys() - before.keys():
-                self._ids[self.hmac(token_id)] = token_id
-            self._indexed = tokens
+        self._index(image.delegation_tokens)
         return self._ids.get(given)
+
+    def _index(self, tokens: Mapping[str, DelegationToken]) -> bool:
+        """Updates the index by HMAC to these tokens, in one time slice; returns whether it is complete."""
+        if tokens is self._indexed:
+            return True
+        for token_id in self._hmacs.keys() - tokens.keys():
+            del self._ids[self._hmacs.pop(token_id)]
+        missing = (token_id for token_id in tokens if token_id not in self._hmacs)
+        for token_id in islice(missing, HMACS_AT_ONCE):
+            derived = self._hmacs[token_id] = self.hmac(token_id)
+            self._ids[derived] = token_id
+        is_complete = len(self._hmacs) == len(tokens)
+        if is_complete:
+            self._indexed = tokens
+        return is_complete
 
     async def remove_expired(self, controlling: ControllerTask) -> None:
         """Removes expired tokens again and again while this broker is the controller. Runs until cancelled."""

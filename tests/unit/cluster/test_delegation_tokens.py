@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster import keys, token_changes
+from penstock.cluster import keys, token_changes, token_registry
 from penstock.cluster.delegation_tokens import (
     DelegationToken,
     DelegationTokenExpired,
@@ -240,3 +240,16 @@ async def test_a_request_waits_for_a_token_that_another_broker_has_just_created(
         await asyncio.sleep(0)
         await store.transact([Put(keys.delegation_token("one"), token().dump(), ABSENT)])
         assert (await waiting).expires_ms == NOW_MS + 7
+
+
+async def test_many_tokens_are_indexed_in_time_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_registry, "HMACS_AT_ONCE", 3)
+    async with store_at(tmp_path) as store:
+        for number in range(10):
+            await store.transact([Put(keys.delegation_token(f"a{number}"), token().dump(), ABSENT)])
+        tokens = registry(await followed(store), ManualClock())
+        for number in reversed(range(10)):
+            found = await tokens.expire(tokens.hmac(f"a{number}"), by=ANN, period_ms=-1)
+            assert found.token_id == f"a{number}"
+        with pytest.raises(DelegationTokenNotFound):
+            await tokens.renew(tokens.hmac("a0"), by=ANN, period_ms=1)
