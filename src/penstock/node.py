@@ -119,7 +119,7 @@ class Node:
         self._servers = Servers(
             settings.kafka,
             settings.named,
-            lambda: self._metadata.image,
+            lambda: self._metadata,
             lambda kind: self._metrics.refused(kind),
             settings.data_dir / "audit",
         )
@@ -223,6 +223,7 @@ class Node:
             throttle=self._throttle,
             authorizer=self._servers.authorizer,
             audit=self._servers.audit,
+            tokens=self._servers.tokens,
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._schemas = add_schemas(broker)
@@ -330,6 +331,7 @@ class Node:
                 rebalances_after_ms=1000 * configs["leader.imbalance.check.interval.seconds"],
             ),
         )
+        metadata.spawn(self._servers.tokens.remove_expired(self._controlling))
 
     async def _join(self) -> None:
         """Registers this broker. A registered broker may be elected leader, so the logs are opened first."""

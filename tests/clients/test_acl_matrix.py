@@ -170,6 +170,11 @@ CASES = {
             "participants": [CommitSetParticipant(transactional_id=TXN, producer_id=0, producer_epoch=0)],
         },
     ),
+    ApiKey.CREATE_DELEGATION_TOKEN: Case(
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        (Rule(Operation.CREATE_TOKENS, ResourceType.USER, "User:zoe"),),
+        {"owner_principal_type": "User", "owner_principal_name": "zoe", "renewers": []},
+    ),
     ApiKey.QUEUE_SEND: cluster(Operation.CLUSTER_ACTION),
     ApiKey.QUEUE_RECEIVE: cluster(Operation.CLUSTER_ACTION),
     ApiKey.QUEUE_ACKNOWLEDGE: cluster(Operation.CLUSTER_ACTION),
@@ -192,10 +197,9 @@ FOR_ALL = {
     ApiKey.PUSH_TELEMETRY: "as in Kafka",
     ApiKey.LIST_GROUPS: "omits the others: test_acls.py",
     ApiKey.LIST_TRANSACTIONS: "omits the others: test_acls.py",
-    ApiKey.CREATE_DELEGATION_TOKEN: "disabled",
-    ApiKey.RENEW_DELEGATION_TOKEN: "disabled",
-    ApiKey.EXPIRE_DELEGATION_TOKEN: "disabled",
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: "disabled",
+    ApiKey.RENEW_DELEGATION_TOKEN: "for the owner and renewers of the token: test_delegation_tokens.py",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "for the owner and renewers of the token: test_delegation_tokens.py",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "omits the others: test_delegation_tokens.py",
     ApiKey.QUEUE_DELIVER: "answers that there is no such ticket: the test below",
 }
 """The APIs that deny nothing, with the reason."""

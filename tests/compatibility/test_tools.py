@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import BrokerProcess
+from tests.clients.token_lab import PLAIN_MODULE, settings_of, token_properties
 from tests.clients.waiting import wait_until
 
 from .conftest import Target
@@ -235,6 +237,49 @@ def metrics_of(target: Target) -> str:
         with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as answer:
             texts.append(answer.read().decode())
     return "\n".join(texts)
+
+
+def test_delegation_tokens(classpath: str, tmp_path: Path) -> None:
+    """A token is created, given to a producer and a consumer, renewed and expired."""
+    broker = BrokerProcess(tmp_path, settings_of(("ann", "bob")), listeners={"SASL": "SASL_PLAINTEXT"}).start()
+    tool = Tool(Target(broker.kafka, broker.http, 1, (broker.http,)), classpath, tmp_path)
+
+    def config(name: str, given: dict[str, str]) -> tuple[str, str]:
+        file = tmp_path / f"{name}.properties"
+        file.write_text("\n".join(f"{key}={value}" for key, value in given.items()))
+        return "--command-config", str(file)
+
+    def tokens(said: str) -> dict[str, list[str]]:
+        """The columns of each token in a table of the tool, by id."""
+        rows = [line.split() for line in said.splitlines() if re.match(r"\S{22} +\S{86}== ", line)]
+        return {row[0]: row[1:] for row in rows}
+
+    def manage(user: str, *arguments: str) -> str:
+        jaas = f'{PLAIN_MODULE} username="{user}" password="{user}";'
+        given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+        return tool("DelegationTokenCommand", *arguments, *config(user, given))
+
+    made = tokens(manage("ann", "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"))
+    ((token, (password, owner, requester, renewers, *_)),) = made.items()
+    assert (owner, requester, renewers) == ("User:ann", "User:ann", "[User:bob]")
+    # Without --owner-principal, the tool asks for the tokens of no owner.
+    describing = ("--describe", "--owner-principal", "User:ann")
+    assert tokens(manage("bob", *describing)) == made
+    assert tokens(manage("bob", "--describe", "--owner-principal", "User:zoe")) == {}
+    with_token = config("token", token_properties(token, password, "SCRAM-SHA-512"))
+    tool("TopicCommand", "--create", "--topic", "by-token", *with_token)
+    tool("ConsoleProducer", "--topic", "by-token", *with_token, text="hello\n")
+    reading = ("--topic", "by-token", "--group", "g", "--from-beginning", "--max-messages", "1")
+    assert "hello" in tool("consumer.ConsoleConsumer", *reading, *with_token)
+    refused = tool.refused("DelegationTokenCommand", "--describe", *with_token)
+    assert "DelegationTokenDisabledException" not in refused
+    assert "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels" in refused
+    said = manage("bob", "--renew", "--hmac", password, "--renew-time-period", "3600000")
+    assert "Completed renew operation. New expiry date" in said
+    said = manage("ann", "--expire", "--hmac", password, "--expiry-time-period", "-1")
+    assert "Completed expire operation. New expiry date" in said
+    assert tokens(manage("ann", *describing)) == {}
+    broker.finish()
 
 
 def test_tools_that_need_security_or_kraft_report_that(tool: Tool) -> None:

@@ -1,7 +1,9 @@
 """Spark reads and writes over SASL_SSL; only the driver has the files and the password."""
 
+import asyncio
 import pickle
 import shutil
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,10 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.client.cluster import ClientSettings, KafkaClient
+from penstock.client.connection import ConnectionSettings
+from penstock.client.delegation_tokens import DelegationTokenInfo, DelegationTokens
+from penstock.client.security import SecuritySettings
 from penstock.spark.options import Options, client_settings_of
 from penstock.spark.pipelines.catalogue import check_clusters, load
 from penstock.spark.pipelines.runner import run_in
@@ -31,7 +37,7 @@ class Secure:
         self._secret = folder / "password"
         self._secret.write_text(PASSWORD)
         self.broker = start(
-            {"ssl.keystore.location": str(self.made.server())},
+            {"ssl.keystore.location": str(self.made.server()), "delegation.token.secret.key": "of-the-brokers"},
             listeners={"OPEN": "PLAINTEXT", "SECURE": "SASL_SSL"},
         )
         admin = AdminClient({"bootstrap.servers": self.broker.kafka, **QUIET})
@@ -49,6 +55,23 @@ class Secure:
             "sasl.username": USER,
             "sasl.password": f"${{file:{self._secret}}}",
         }
+
+    def with_token(self) -> dict[str, str]:
+        """Creates a delegation token; returns the options of a job that logs in with it."""
+
+        async def create() -> DelegationTokenInfo:
+            connection = ConnectionSettings(security=SecuritySettings.parse(self.properties))
+            async with KafkaClient(
+                self.broker.at["SECURE"], settings=ClientSettings(connection=connection)
+            ) as client:
+                return await DelegationTokens(client).create()
+
+        token = asyncio.run(create())
+        password = b64encode(token.hmac).decode()
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        jaas = f'{module} required username="{token.token_id}" password="{password}" tokenauth="true";'
+        known = {name: text for name, text in self.options.items() if not name.startswith("kafka.sasl.")}
+        return {**known, "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": jaas}
 
     @property
     def options(self) -> dict[str, str]:
@@ -87,6 +110,16 @@ def test_rows_are_written_and_read_over_sasl_ssl(
         query.start().awaitTermination()
         copied = [message.text() for message in mq.subscribe("copies", from_="earliest", idle_timeout_s=5)]
     assert sorted(copied) == sorted([*values, "first"])
+
+
+def test_a_job_logs_in_with_a_delegation_token(secure: Secure, spark: SparkSession) -> None:
+    options = secure.with_token()
+    rows = spark.createDataFrame([(f"row {number}",) for number in range(20)], "value string")
+    rows.write.format("penstock").options(**options, topic="by-token").mode("append").save()
+    read = spark.read.format("penstock").options(**options, subscribe="by-token").load()
+    assert {bytes(row.value).decode() for row in read.select("value").collect()} == {
+        f"row {number}" for number in range(20)
+    }
 
 
 def test_a_pipeline_connects_over_sasl_ssl(secure: Secure, spark: SparkSession, tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ CHANGES: Final = frozenset(
         ApiKey.UNREGISTER_BROKER,
         ApiKey.UPDATE_FEATURES,
         ApiKey.RESTORE_STATE,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
     )
 )
 _NAMES: Final = frozenset(

@@ -24,6 +24,7 @@ from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.broker.views.service import ViewService
 from penstock.cluster.image import NO_LEADER, ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
+from penstock.cluster.token_registry import DelegationTokens
 from penstock.cluster.topic_changes import Defaults
 from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.clock import Clock, Timer
@@ -75,6 +76,8 @@ class Broker:
     authorizer: Authorizer | None = None
     """Decides what clients may do; None if they may do everything."""
     audit: AuditLog | None = None
+    tokens: DelegationTokens | None = None
+    """Delegation tokens; None in tests of other things."""
     throttle: Throttle = field(default_factory=Throttle)
     """Replication throttle: limits the bytes sent to followers that are not in sync (KIP-73)."""
     ask: AskPeer
@@ -143,6 +146,11 @@ class Broker:
     def queues(self) -> QueueService:
         assert self.queue_service is not None
         return self.queue_service
+
+    @property
+    def delegation_tokens(self) -> DelegationTokens:
+        assert self.tokens is not None
+        return self.tokens
 
     @property
     def controller_id(self) -> int:

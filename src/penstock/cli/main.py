@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "metrics": "penstock.cli.metrics:metrics",
     "cluster": "penstock.cli.cluster.commands:cluster",
     "user": "penstock.cli.user:user",
+    "token": "penstock.cli.token:token",
     "acl": "penstock.cli.acl.commands:acl",
     "audit": "penstock.cli.audit:audit",
     "quota": "penstock.cli.quota:quota",

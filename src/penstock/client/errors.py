@@ -100,6 +100,13 @@ _ADVICE: Final = {
     ErrorCode.INVALID_TIMESTAMP: "the timestamp is too far from the broker's clock; correct it",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "access is denied; ask for the right to use it",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "access is denied; ask for the right to do it",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "they are disabled; set delegation.token.secret.key on all brokers",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "it does not exist; `penstock token list` lists the tokens",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only its owner and its renewers may change it; log in as one of them",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in with a password or a certificate, not with a token",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "access is denied; ask for the right to create tokens of others",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "it has expired; create another one",
+    ErrorCode.INVALID_PRINCIPAL_TYPE: "owners and renewers must be users; write them as User:NAME",
 }
 
 

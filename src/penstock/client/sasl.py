@@ -11,7 +11,7 @@ from penstock.client.errors import ConnectionFailed, LoginRefused
 from penstock.client.tokens import forget, token_of
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.oauth_settings import TokenSource
-from penstock.foundation.sasl_settings import SaslLogin
+from penstock.foundation.sasl_settings import TOKEN_AUTH, SaslLogin
 from penstock.foundation.scram import (
     ScramMechanism,
     ScramMessageInvalid,
@@ -51,6 +51,8 @@ async def log_in(login: SaslLogin, request: Request, address: object) -> int:
         raise LoginRefused(f"{address} refused the login: {ErrorCode(handshake.error_code).name}")
 
     named = f" of user {login.username!r}" if login.username else ""
+    if login.has_token:
+        named = f" with the delegation token {login.username!r}, which may have expired"
 
     async def send(token: bytes) -> SaslAuthenticateResponse:
         answer = await request(SaslAuthenticateRequest(auth_bytes=token))
@@ -91,7 +93,7 @@ async def _scram(
     address: object,
 ) -> SaslAuthenticateResponse:
     nonce = b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
-    bare = f"n={escaped(login.username)},r={nonce}"
+    bare = f"n={escaped(login.username)},r={nonce}" + (f",{TOKEN_AUTH}=true" if login.has_token else "")
     try:
         first = ServerFirst.parse((await send(f"{_HEADER}{bare}".encode())).auth_bytes)
         if not first.nonce.startswith(nonce) or first.nonce == nonce or not 0 < first.iterations <= ITERATIONS_MAX:

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.jaas import parse_jaas
 from penstock.foundation.oauth_settings import OAUTH_PROPERTIES, OAUTHBEARER, TokenSource, librdkafka_tokens
-from penstock.foundation.sasl_settings import JAAS, LOGIN_MODULES, SaslLogin, login_of
+from penstock.foundation.sasl_settings import JAAS, LOGIN_MODULES, TOKEN_AUTH, SaslLogin, is_token_login, login_of
 from penstock.foundation.secret_references import resolve_all
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
@@ -132,6 +132,7 @@ _LIBRDKAFKA: Final[Mapping[str, tuple[str, ...]]] = {
 
 def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the security properties of a Kafka client under the names of librdkafka, which confluent-kafka uses.
+    Raises InvalidConfig for a login that it does not have.
 
     >>> librdkafka_options({"security.protocol": "SSL", "ssl.truststore.location": "ca.pem"})
     {'security.protocol': 'SSL', 'ssl.ca.location': 'ca.pem'}
@@ -143,6 +144,12 @@ def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
     if OAUTHBEARER in (properties.get(MECHANISM), properties.get(_MECHANISMS)):
         found |= librdkafka_tokens(_tokens(properties))
     elif properties.get(JAAS, "").strip():
-        options = parse_jaas(JAAS, properties[JAAS]).options
+        module = parse_jaas(JAAS, properties[JAAS])
+        if is_token_login(module):
+            raise InvalidConfig(
+                f"{JAAS} has {TOKEN_AUTH}=true, but confluent-kafka cannot log in with delegation tokens; log in as "
+                "a user here, and use tokens with Java clients, Spark's Kafka source and `penstock --command-config`"
+            )
+        options = module.options
         found |= {USERNAME: options.get("username", ""), PASSWORD: options.get("password", "")}
     return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.cluster.acls import Acls
 from penstock.cluster.client_quotas import Quotas
+from penstock.cluster.delegation_tokens import DelegationToken
 from penstock.cluster.image_builder import SLICE_KEYS as SLICE_KEYS
 from penstock.cluster.image_builder import ImageDraft, shown_view
 from penstock.cluster.image_parts import COUNT_UNKNOWN as COUNT_UNKNOWN
@@ -70,6 +71,8 @@ class ClusterImage:
     """All ACLs, by resource pattern."""
     client_quotas: Quotas = field(default_factory=lambda: EMPTY)
     """Quotas of users, client ids and addresses."""
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=lambda: EMPTY)
+    """Delegation tokens by id, maybe also expired ones."""
     login_secret: str = field(default="", repr=False)
     """The secret of made-up salts (keys.LOGIN_SECRET); empty until a broker with a SASL listener has created it."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 from penstock.cluster import keys
 from penstock.cluster.acls import read_acls
+from penstock.cluster.delegation_tokens import DelegationToken
 from penstock.cluster.image_parts import (
     COUNT_UNKNOWN,
     EMPTY,
@@ -102,6 +103,8 @@ class ImageDraft:
                 self._put("acls", keys.pattern_of(rest), value and read_acls(value))
             case keys.CLIENT_QUOTAS:
                 self._put("client_quotas", keys.entity_of(rest), value)
+            case keys.DELEGATION_TOKENS:
+                self._put("delegation_tokens", rest, value and DelegationToken.read(rest, value))
             case keys.LOGIN_SECRET:
                 self._changed["login_secret"] = value or ""
             case keys.VIEWS:

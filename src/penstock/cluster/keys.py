@@ -51,6 +51,7 @@ ACL_CHANGES: Final = "acl-changes"
 CLIENT_QUOTAS: Final = "client-quotas"
 QUOTA_CHANGES: Final = "quota-changes"
 """Key of the counter that every change of quotas increments, for the same reason."""
+DELEGATION_TOKENS: Final = "delegation-tokens"
 LOGIN_SECRET: Final = "login-secret"
 """Key of the secret from which all brokers derive the same made-up salts for users that do not exist."""
 
@@ -147,6 +148,11 @@ def client_quota(entity: Entity) -> str:
 def entity_of(text: str) -> Entity:
     """Returns the entity of a key made by `client_quota`, without the first part of the key."""
     return tuple((kind, name) for kind, name in json.loads(unquote(text)))
+
+
+def delegation_token(token_id: str) -> str:
+    """Returns the key of a delegation token. Its id is random: a key that was deleted is never created again."""
+    return f"{DELEGATION_TOKENS}/{token_id}"
 
 
 def plain_name_of(text: str) -> str:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from penstock.foundation.authorizer_settings import AUTHORIZER_SETTINGS
+from penstock.foundation.delegation_settings import DELEGATION_SETTINGS
 from penstock.foundation.sasl_settings import SASL_SETTINGS
 from penstock.foundation.settings import Kind, Setting, number, switch
 from penstock.foundation.tls_settings import TLS_SETTINGS
@@ -102,6 +103,7 @@ STARTUP_SETTINGS: Final = (
     Setting(name=LOG_DIRS, kind=Kind.LIST, default="", doc="The data folder (--data-dir)."),
     *TLS_SETTINGS,
     *SASL_SETTINGS,
+    *DELEGATION_SETTINGS,
     *AUTHORIZER_SETTINGS,
 )
 """Broker settings that are read only once, when the process starts."""

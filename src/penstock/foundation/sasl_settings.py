@@ -22,6 +22,8 @@ LOGIN_MODULES: Final = {
     OAUTHBEARER: "OAuthBearerLoginModule",
 }
 _PACKAGES: Final = {PLAIN: "plain", OAUTHBEARER: "oauthbearer"}
+TOKEN_AUTH: Final = "tokenauth"
+"""The option of a login module, and the SCRAM extension, for logins with delegation tokens."""
 ENABLED: Final = "sasl.enabled.mechanisms"
 INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 JAAS: Final = "sasl.jaas.config"
@@ -117,6 +119,8 @@ class SaslLogin:
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
+    has_token: bool = False
+    """Whether the user is the id of a delegation token, and the password its HMAC (KIP-48)."""
     tokens: TokenSource | None = None
     """Where the client gets tokens for OAUTHBEARER; None for other mechanisms."""
 
@@ -155,7 +159,21 @@ def login_of(setting: str, mechanism: str, module: LoginModule) -> SaslLogin:
     for option in ("username", "password"):
         if not module.options.get(option):
             raise InvalidConfig(f'{setting} has no {option}; add {option}="…" to it')
-    return SaslLogin(mechanism=mechanism, username=module.options["username"], password=module.options["password"])
+    return SaslLogin(
+        mechanism=mechanism,
+        username=module.options["username"],
+        password=module.options["password"],
+        has_token=is_token_login(module) and mechanism in (SCRAM_SHA_256, SCRAM_SHA_512),
+    )
+
+
+def is_token_login(module: LoginModule) -> bool:
+    """Whether a login module logs in with a delegation token.
+
+    >>> is_token_login(LoginModule(name="ScramLoginModule", options={"tokenauth": "true"}))
+    True
+    """
+    return module.options.get(TOKEN_AUTH, "").lower() == "true"
 
 
 def _token_rules(given: Mapping[str, str], listener: str, prefix: str) -> TokenRules:

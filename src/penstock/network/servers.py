@@ -12,10 +12,10 @@ from typing import Final
 
 from penstock.client.security import SecuritySettings
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage
 from penstock.cluster.listeners import Listeners
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
+from penstock.cluster.token_registry import DelegationTokens
 from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.address import Address
 from penstock.foundation.authorizer_settings import (
@@ -24,6 +24,8 @@ from penstock.foundation.authorizer_settings import (
     AuthorizerSettings,
     audited_kinds,
 )
+from penstock.foundation.clock import SystemClock
+from penstock.foundation.delegation_settings import DelegationSettings
 from penstock.foundation.descriptors import Reserve
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.oauth_settings import OAUTHBEARER, TokenRules
@@ -44,6 +46,7 @@ from penstock.security.audit import AuditLog, Kind
 from penstock.security.audit_file import AuditFile
 from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
+from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.exchanges import ChecksTokens
 from penstock.security.login_sessions import FailedLogins, LoginServer
 
@@ -61,17 +64,20 @@ class Servers:
         self,
         listeners: Listeners,
         values: Mapping[str, str],
-        image: Callable[[], ClusterImage],
+        metadata: Callable[[], Metadata],
         refused: Callable[[str], None],
         audit_folder: Path,
     ) -> None:
         """`values`: broker settings by name. Reads the certificates; raises InvalidConfig if they cannot be used.
-        `refused` is called with the reason for each connection that is closed before it is established."""
+        `metadata` returns the metadata of this broker once it follows the store. `refused` is called with the reason
+        for each connection that is closed before it is established."""
         self.listeners = listeners
         self._refused = refused
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-login")
         """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
-        accounts = Accounts(lambda: image().users, lambda: image().login_secret, self._login_thread)
+        self.tokens: Final = DelegationTokens(DelegationSettings.parse(values), metadata, SystemClock())
+        delegation = DelegationLogins(self.tokens, self._login_thread) if self.tokens.is_enabled else None
+        accounts = Accounts(lambda: metadata().image.users, lambda: metadata().image.login_secret, self._login_thread)
         failed = FailedLogins(refused)
         self._audit_file: AuditFile | None = None
         self.audit: AuditLog | None = None
@@ -79,7 +85,7 @@ class Servers:
             bytes_max = int(values.get(AUDIT_BYTES, AUDIT_BYTES_DEFAULT))
             self._audit_file = AuditFile(audit_folder, bytes_max)
             self.audit = AuditLog(self._audit_file.write, time.monotonic, frozenset(map(Kind, kinds)))
-        self.authorizer: Final = _authorizer(values, image)
+        self.authorizer: Final = _authorizer(values, metadata)
         of_logins = {each.name: SaslSettings.parse(values, each.name) for each in listeners if each.protocol.is_sasl}
         self._login_servers = {
             name: LoginServer(
@@ -89,6 +95,7 @@ class Servers:
                 failed=failed,
                 audit=self.audit,
                 tokens=None if settings.tokens is None else _bearer_tokens(settings.tokens),
+                delegation=delegation,
             )
             for name, settings in of_logins.items()
         }
@@ -244,11 +251,11 @@ def _bearer_tokens(rules: TokenRules) -> ChecksTokens:
     return BearerTokens(rules, IssuerKeys(rules))
 
 
-def _authorizer(values: Mapping[str, str], image: Callable[[], ClusterImage]) -> Authorizer | None:
+def _authorizer(values: Mapping[str, str], metadata: Callable[[], Metadata]) -> Authorizer | None:
     settings = AuthorizerSettings.parse(values)
     if settings is None:
         return None
-    return Authorizer(lambda: image().acls, settings.super_users, allow_if_none=settings.allow_if_none)
+    return Authorizer(lambda: metadata().image.acls, settings.super_users, allow_if_none=settings.allow_if_none)
 
 
 def _principal_of(settings: TlsSettings) -> PrincipalOf:

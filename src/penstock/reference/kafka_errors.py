@@ -76,7 +76,7 @@ WHEN: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.KAFKA_STORAGE_ERROR: "The disk refused a write, or the log of the partition is offline.",
     ErrorCode.LOG_DIR_NOT_FOUND: "AlterReplicaLogDirs to another folder than the one that the broker has.",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
-        "Requests about delegation tokens: clients are not authenticated."
+        "A request about delegation tokens of a client that has not authenticated, or only with such a token."
     ),
     ErrorCode.NON_EMPTY_GROUP: "The group has members; it has to be empty for this.",
     ErrorCode.LISTENER_NOT_FOUND: "The partition's leader does not advertise the listener of the request.",
@@ -148,12 +148,14 @@ NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "Never: the response to a duplicate batch has the offset of the first one.",
     ErrorCode.UNKNOWN_PRODUCER_ID: _OLD,
     ErrorCode.REASSIGNMENT_IN_PROGRESS: "Never: a new reassignment replaces the previous one.",
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: _SECURITY,
-    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: _SECURITY,
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: _SECURITY,
-    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: _SECURITY,
-    ErrorCode.DELEGATION_TOKEN_EXPIRED: _SECURITY,
-    ErrorCode.INVALID_PRINCIPAL_TYPE: _SECURITY,
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "`delegation.token.secret.key` is not set.",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "No delegation token has this HMAC.",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: (
+        "The client is neither the owner nor a renewer of the delegation token."
+    ),
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "The client may not create delegation tokens of this user.",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "The delegation token has expired.",
+    ErrorCode.INVALID_PRINCIPAL_TYPE: "The owner or a renewer of a delegation token is not a user.",
     ErrorCode.STALE_BROKER_EPOCH: _FOLLOWERS,
     ErrorCode.INCONSISTENT_VOTER_SET: _QUORUM,
     ErrorCode.FEATURE_UPDATE_FAILED: _QUORUM,

@@ -52,11 +52,21 @@ class AuditLog:
             kind, name = resource
             self._note(event=event, principal=principal, host=host, operation=operation, type=kind, name=name)
 
-    def login(self, *, ok: bool, user: str, host: str, listener: str, mechanism: str, reason: str = "") -> None:
-        """A client has logged in, or has failed to."""
+    def login(
+        self,
+        *,
+        ok: bool,
+        user: str,
+        host: str,
+        listener: str,
+        mechanism: str,
+        token_id: str = "",
+        reason: str = "",
+    ) -> None:
+        """A client has logged in, or has failed to. `token_id`: of the delegation token that it has used."""
         if self._logins:
             event = "login" if ok else "login_failed"
-            known = {"reason": reason} if reason else {}
+            known = {name: text for name, text in (("token", token_id), ("reason", reason)) if text}
             self._note(
                 event=event, principal=f"User:{user}", host=host, listener=listener, mechanism=mechanism, **known
             )

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from penstock.foundation.delegation_settings import SECRET_KEY
 from penstock.foundation.oauth_settings import OAUTHBEARER
 from penstock.foundation.scram import (
     ClientFinal,
@@ -20,6 +21,7 @@ from penstock.foundation.scram import (
     server_first,
 )
 from penstock.security.accounts import Accounts
+from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.errors import LoginFailed, TokensNotChecked
 
 _PLAIN_PARTS: Final = 3
@@ -41,6 +43,8 @@ class Exchange(Protocol):
     """Whether the client has proven to be the user."""
     expires_s: float | None
     """When the proof ends, in seconds since the epoch; None if it does not."""
+    token_id: str
+    """The delegation token with which the client logs in as the user; empty if it does not use one."""
 
     async def step(self, token: bytes) -> bytes:
         """Handles a message of the client; returns the answer. Raises LoginFailed."""
@@ -65,14 +69,19 @@ class Proven(Protocol):
 
 
 def new_exchange(
-    mechanism: str, accounts: Accounts, passwords: Mapping[str, str], tokens: ChecksTokens | None = None
+    mechanism: str,
+    accounts: Accounts,
+    passwords: Mapping[str, str],
+    tokens: ChecksTokens | None = None,
+    delegation: DelegationLogins | None = None,
 ) -> Exchange:
-    """Returns a new exchange. `passwords`: of users for PLAIN that the listener's settings define."""
+    """Returns a new exchange. `passwords`: of users for PLAIN that the listener's settings define. `tokens`: for
+    OAUTHBEARER. `delegation`: for delegation tokens with SCRAM; None if there are none."""
     if mechanism == OAUTHBEARER:
         assert tokens is not None
         return OAuthBearerExchange(tokens)
     scram = mechanism_of(mechanism)
-    return PlainExchange(accounts, passwords) if scram is None else ScramExchange(scram, accounts)
+    return PlainExchange(accounts, passwords) if scram is None else ScramExchange(scram, accounts, delegation)
 
 
 class PlainExchange:
@@ -82,6 +91,7 @@ class PlainExchange:
         self.user = ""
         self.is_done = False
         self.expires_s: float | None = None
+        self.token_id = ""
         self._accounts = accounts
         self._passwords = passwords
 
@@ -108,14 +118,21 @@ class PlainExchange:
 
 
 class ScramExchange:
-    """SCRAM (RFC 5802): the client proves that it knows the password, and the server that it knows the user."""
+    """SCRAM (RFC 5802): the client proves that it knows the password, and the server that it knows the user.
 
-    def __init__(self, mechanism: ScramMechanism, accounts: Accounts) -> None:
+    With the extension `tokenauth=true` (KIP-48), the user is the id of a delegation token, and the password its HMAC.
+    """
+
+    def __init__(
+        self, mechanism: ScramMechanism, accounts: Accounts, delegation: DelegationLogins | None = None
+    ) -> None:
         self.user = ""
         self.is_done = False
         self.expires_s: float | None = None
+        self.token_id = ""
         self._mechanism = mechanism
         self._accounts = accounts
+        self._delegation = delegation
         self._first: ClientFirst | None = None
         self._answer = ""
         self._nonce = ""
@@ -124,25 +141,27 @@ class ScramExchange:
 
     async def step(self, token: bytes) -> bytes:
         try:
-            return self._start(token) if self._first is None else self._finish(self._first, token)
+            return await (self._start(token) if self._first is None else self._finish(self._first, token))
         except ScramMessageInvalid as error:
             raise LoginFailed(f"Authentication failed: {error}", str(error)) from error
 
-    def _start(self, token: bytes) -> bytes:
+    async def _start(self, token: bytes) -> bytes:
         first = ClientFirst.parse(token)
         self.user = first.user
         if first.authzid not in ("", first.user):
             raise LoginFailed(OTHER_AUTHZID, "the client wants to act as another user")
         if first.extensions.get("tokenauth", "").lower() == "true":
-            raise LoginFailed(self._refusal, "delegation tokens are not supported")
-        found = self._accounts.credential(first.user, self._mechanism)
+            self.token_id = first.user
+            found = await self._token_credential(first.user)
+        else:
+            found = self._accounts.credential(first.user, self._mechanism)
         self._exists = found is not None
         self._credential = credential = found or self._accounts.made_up(first.user, self._mechanism)
         self._first, self._nonce = first, first.nonce + b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
         self._answer = server_first(self._nonce, credential.salt, credential.iterations)
         return self._answer.encode()
 
-    def _finish(self, first: ClientFirst, token: bytes) -> bytes:
+    async def _finish(self, first: ClientFirst, token: bytes) -> bytes:
         final = ClientFinal.parse(token)
         credential = self._credential
         assert credential is not None
@@ -155,8 +174,23 @@ class ScramExchange:
         is_right = is_proof(self._mechanism, credential, auth_message, final.proof)
         if not (is_right and self._exists):
             raise LoginFailed(self._refusal, "wrong user or password")
+        if self.token_id:
+            await self._become_owner(self.token_id, credential)
         self.is_done = True
         return b"v=" + b64encode(self._mechanism.hmac(credential.server_key, auth_message))
+
+    async def _token_credential(self, token_id: str) -> ScramCredential | None:
+        if self._delegation is None:
+            raise LoginFailed(self._refusal, f"delegation tokens are disabled: {SECRET_KEY} is not set")
+        return await self._delegation.credential(token_id, self._mechanism)
+
+    async def _become_owner(self, token_id: str, credential: ScramCredential) -> None:
+        """The client has proven that it knows the password of a token: it logs in as the owner of the token."""
+        assert self._delegation is not None
+        found = await self._delegation.find(token_id, self._mechanism, credential)
+        if found is None:
+            raise LoginFailed(self._refusal, "the delegation token has expired")
+        self.user, self.expires_s = found.user, found.expires_ms / 1000
 
     @property
     def _refusal(self) -> str:
@@ -174,6 +208,7 @@ class OAuthBearerExchange:
         self.user = ""
         self.is_done = False
         self.expires_s: float | None = None
+        self.token_id = ""
         self._tokens = tokens
 
     async def step(self, token: bytes) -> bytes:

@@ -11,6 +11,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.sasl_settings import SaslSettings
 from penstock.security.accounts import Accounts
 from penstock.security.audit import AuditLog
+from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.errors import LoginFailed
 from penstock.security.exchanges import ChecksTokens, Exchange, new_exchange
 
@@ -72,12 +73,20 @@ class LoginServer:
     audit: AuditLog | None = None
     tokens: ChecksTokens | None = None
     """None if the listener does not have OAUTHBEARER."""
+    delegation: DelegationLogins | None = None
+    """None if delegation tokens are disabled."""
 
-    def note(self, host: str, mechanism: str, user: str, reason: str = "") -> None:
+    def note(self, host: str, mechanism: str, exchange: Exchange, reason: str = "") -> None:
         """Writes a login to the audit log; one with a `reason` has failed."""
         if self.audit is not None:
             self.audit.login(
-                ok=not reason, user=user, host=host, listener=self.listener, mechanism=mechanism, reason=reason
+                ok=not reason,
+                user=exchange.user,
+                host=host,
+                listener=self.listener,
+                mechanism=mechanism,
+                token_id=exchange.token_id,
+                reason=reason,
             )
 
     def session(self, host: str) -> "LoginSession":
@@ -87,7 +96,9 @@ class LoginServer:
 class LoginSession:
     """The SASL state of one connection."""
 
-    __slots__ = ("_exchange", "_failure", "_host", "_mechanism", "_server", "expires_s", "on_login", "principal")
+    __slots__ = (
+        "_exchange", "_failure", "_host", "_mechanism", "_server", "expires_s", "has_token", "on_login", "principal"
+    )  # fmt: skip
 
     def __init__(self, server: LoginServer, host: str) -> None:
         self._server = server
@@ -98,6 +109,8 @@ class LoginSession:
         """Why the login has failed, if the client must answer a challenge before it is told."""
         self.principal = ""
         """The principal; empty until the client has authenticated."""
+        self.has_token = False
+        """Whether the client has authenticated with a delegation token."""
         self.expires_s: float | None = None
         """The time, of the event loop's clock, at which the client must have authenticated again."""
         self.on_login: Callable[[], None] = _ignore
@@ -113,9 +126,11 @@ class LoginSession:
             return ErrorCode.ILLEGAL_SASL_STATE
         if mechanism not in self.mechanisms or (self.principal and mechanism != self._mechanism):
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        settings = self._server.settings
+        server = self._server
         self._mechanism = mechanism
-        self._exchange = new_exchange(mechanism, self._server.accounts, settings.users, self._server.tokens)
+        self._exchange = new_exchange(
+            mechanism, server.accounts, server.settings.users, server.tokens, server.delegation
+        )
         return ErrorCode.NONE
 
     async def step(self, token: bytes) -> LoginAnswer:
@@ -151,13 +166,14 @@ class LoginSession:
     def _succeeded(self, exchange: Exchange) -> int:
         self._exchange = None
         self.principal = f"User:{exchange.user}"
+        self.has_token = bool(exchange.token_id)
         lifetime_ms = self._server.settings.reauth_ms[self._mechanism]
         if exchange.expires_s is not None:
             left_ms = int(min(LIFETIME_MAX_MS, max(LIFETIME_MIN_MS, (exchange.expires_s - time.time()) * 1000)))
             lifetime_ms = min(lifetime_ms or left_ms, left_ms)
         self.expires_s = asyncio.get_running_loop().time() + lifetime_ms / 1000 if lifetime_ms else None
         self.on_login()
-        self._server.note(self._host, self._mechanism, exchange.user)
+        self._server.note(self._host, self._mechanism, exchange)
         return lifetime_ms
 
     def _failed(self, exchange: Exchange, error: LoginFailed) -> float:
@@ -167,7 +183,7 @@ class LoginSession:
             user = exchange.user[:NAME_CHARS_SHOWN]
             return f"listener={server.listener} mechanism={self._mechanism} user={user!r} reason={error.reason!r}"
 
-        server.note(self._host, self._mechanism, exchange.user, error.reason)
+        server.note(self._host, self._mechanism, exchange, error.reason)
         now_s = asyncio.get_running_loop().time()
         return server.failed.note(self._host, server.settings.failed_delay_s, now_s, describe)
 

@@ -220,3 +220,28 @@ def test_brokers_do_not_start_with_rules_that_accept_too_much(change: dict[str, 
     with pytest.raises(InvalidConfig) as caught:
         SaslSettings.parse({**RULES, **change}, "A")
     assert said in str(caught.value)
+
+
+# -- delegation tokens (KIP-48)
+
+TOKEN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": 'a.ScramLoginModule required username="id" password="hmac" tokenauth="TRUE";',
+}
+
+
+def test_a_login_with_a_delegation_token_is_that_of_java() -> None:
+    login = SecuritySettings.parse(TOKEN).login
+    assert login is not None
+    assert (login.username, login.password, login.has_token) == ("id", "hmac", True)
+    for other in ("false", "yes"):
+        jaas = TOKEN["sasl.jaas.config"].replace("TRUE", other)
+        login = SecuritySettings.parse({**TOKEN, "sasl.jaas.config": jaas}).login
+        assert login is not None
+        assert not login.has_token
+
+
+def test_confluent_kafka_cannot_log_in_with_a_delegation_token() -> None:
+    with pytest.raises(InvalidConfig, match="confluent-kafka cannot log in with delegation tokens; log in as a user"):
+        librdkafka_options(TOKEN)
