@@ -44,6 +44,8 @@ class Authorizer:
         self._decisions: dict[Decision, bool] = {}
         self._of_types: dict[tuple[str, str, Operation, ResourceType], bool] = {}
         self._prefix_lengths: dict[ResourceType, list[int]] = {}
+        self._patterns: dict[str, Pattern | list[Pattern]] | None = None
+        """One or several patterns by principal that they have ACLs for; None until they are needed."""
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         acls = self._current()
@@ -86,10 +88,11 @@ class Authorizer:
     def _index(self) -> None:
         self._decisions.clear()
         self._of_types.clear()
+        self._patterns = None
         lengths: dict[ResourceType, set[int]] = {}
-        for pattern in self._acls:
-            if pattern.pattern_type is PatternType.PREFIXED:
-                lengths.setdefault(pattern.resource_type, set()).add(len(pattern.name))
+        prefixed = PatternType.PREFIXED
+        for resource_type, name in [(one[0], one[2]) for one in self._acls if one[1] is prefixed]:
+            lengths.setdefault(resource_type, set()).add(len(name))
         self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
 
     def _decide(
@@ -129,10 +132,8 @@ class Authorizer:
             return True
         allowed: list[Pattern] = []
         denied: set[Pattern] = set()
-        for pattern, acls in self._acls.items():
-            if pattern.resource_type is not resource_type:
-                continue
-            for acl in acls:
+        for pattern in self._patterns_for(principal, resource_type):
+            for acl in self._acls[pattern]:
                 if decides(acl, principal, host, operation):
                     if acl.permission is Permission.DENY:
                         denied.add(pattern)
@@ -141,6 +142,16 @@ class Authorizer:
         if Pattern(resource_type, PatternType.LITERAL, WILDCARD) in denied:
             return False
         return self._allow_if_none or any(not self._is_covered(pattern, denied) for pattern in allowed)
+
+    def _patterns_for(self, principal: str, resource_type: ResourceType) -> Iterator[Pattern]:
+        """Yields the patterns of a type that have ACLs for a principal, or for all."""
+        if self._patterns is None:
+            self._patterns = _by_principal(self._acls)
+        for name in (principal, EVERY_USER):
+            found = self._patterns.get(name, [])
+            for pattern in found if isinstance(found, list) else [found]:
+                if pattern.resource_type is resource_type:
+                    yield pattern
 
     def _is_covered(self, pattern: Pattern, denied: set[Pattern]) -> bool:
         """Whether everything that `pattern` matches is denied, by the same pattern or by a prefix."""
@@ -151,6 +162,24 @@ class Authorizer:
             for length in self._prefix_lengths.get(pattern.resource_type, ())
             if length <= len(pattern.name)
         )
+
+
+def _by_principal(acls: Acls) -> dict[str, Pattern | list[Pattern]]:
+    """Returns patterns by principal. Most principals have few: a list is made only for the second pattern, because
+    there may be 100,000 principals."""
+    patterns: dict[str, Pattern | list[Pattern]] = {}
+    for pattern, of_pattern in acls.items():
+        for acl in of_pattern:
+            principal = acl[0]
+            found = patterns.get(principal)
+            if found is None:
+                patterns[principal] = pattern
+            elif isinstance(found, list):
+                if found[-1] is not pattern:
+                    found.append(pattern)
+            elif found is not pattern:
+                patterns[principal] = [found, pattern]
+    return patterns
 
 
 def decides(acl: Acl, principal: str, host: str, operation: Operation) -> bool:
