@@ -1,9 +1,14 @@
 """Certificates for tests: good ones, and those that must be refused."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509 import (
+    CertificateRevocationListBuilder,
+    RevokedCertificateBuilder,
+    load_pem_x509_certificate,
+)
 
 from penstock.cli.security.certificates import Authority, write_secret
 
@@ -41,6 +46,23 @@ class Certificates:
         )
         file = self._folder / f"{name}.pem"
         write_secret(file, sealed + load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.PEM))
+        return file
+
+    def revocations(self, *files: Path) -> Path:
+        """Writes the authority's revocation list with the certificates in these files; returns its file."""
+        now = datetime.now(UTC)
+        builder = CertificateRevocationListBuilder(
+            issuer_name=self.authority.certificate.subject,
+            last_update=now - timedelta(hours=1),
+            next_update=now + timedelta(days=1),
+        )
+        for file in files:
+            number = load_pem_x509_certificate(file.read_bytes()).serial_number
+            revoked = RevokedCertificateBuilder(serial_number=number, revocation_date=now).build()
+            builder = builder.add_revoked_certificate(revoked)
+        made = builder.sign(self.authority.key, hashes.SHA256())
+        file = self._folder / "revoked.pem"
+        write_secret(file, made.public_bytes(serialization.Encoding.PEM))
         return file
 
     def self_signed(self) -> Path:

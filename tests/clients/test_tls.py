@@ -17,7 +17,7 @@ from penstock.client.errors import ConnectionFailed
 from penstock.foundation.errors import PenstockError
 from tests.certificates import LOCAL, PASSWORD, Certificates, librdkafka, properties
 from tests.clients.driver_confluent import QUIET, ConfluentDriver
-from tests.clients.tls_lab import ELSEWHERE, MTLS, PLAIN, TLS, TlsLab, ask_metadata, read_in_group
+from tests.clients.tls_lab import ASKED, ELSEWHERE, LISTED, MTLS, PLAIN, TLS, TlsLab, ask_metadata, read_in_group
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 
@@ -94,6 +94,30 @@ def test_mtls_refuses_a_client_whose_certificate_is_bad(lab: TlsLab, case: str, 
     with pytest.raises(PenstockError, match="cannot reach"):
         ask_metadata(lab.at(MTLS), properties(lab.made.trust, files[case]()))
     wait_until(lambda: lab.failures() > before, "the broker counts the failed handshake")
+
+
+def test_a_certificate_that_is_revoked_is_refused_soon_without_a_restart(lab: TlsLab) -> None:
+    gone = lab.made.issue("gone")
+    assert ask_metadata(lab.at(LISTED), properties(lab.made.trust, gone)) == 1
+    lab.made.revocations(gone)
+
+    def is_refused() -> bool:
+        try:
+            ask_metadata(lab.at(LISTED), properties(lab.made.trust, gone))
+        except ConnectionFailed:
+            return True
+        return False
+
+    wait_until(is_refused, "the broker has read the new list", pause_s=0.2)
+    assert ask_metadata(lab.at(LISTED), properties(lab.made.trust, lab.client)) == 1
+
+
+def test_a_certificate_that_is_only_requested_need_not_be_shown(lab: TlsLab, tmp_path: Path) -> None:
+    assert ask_metadata(lab.at(ASKED), properties(lab.made.trust)) == 1
+    assert ask_metadata(lab.at(ASKED), properties(lab.made.trust, lab.client)) == 1
+    stranger = Certificates(tmp_path / "other").issue("orders")
+    with pytest.raises(PenstockError, match="cannot reach"):
+        ask_metadata(lab.at(ASKED), properties(lab.made.trust, stranger))
 
 
 def test_a_client_refuses_a_server_of_another_name_or_of_an_unknown_ca(lab: TlsLab, tmp_path: Path) -> None:

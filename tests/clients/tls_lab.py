@@ -17,7 +17,7 @@ from tests.certificates import LOCAL, PASSWORD, Certificates
 from .driver_confluent import QUIET
 from .waiting import PATIENCE_S
 
-PLAIN, TLS, MTLS, ELSEWHERE = "PLAIN", "TLS", "MTLS", "ELSEWHERE"
+PLAIN, TLS, MTLS, ELSEWHERE, ASKED, LISTED = "PLAIN", "TLS", "MTLS", "ELSEWHERE", "ASKED", "LISTED"
 
 
 class TlsLab:
@@ -42,8 +42,11 @@ class TlsLab:
                 "listener.name.elsewhere.ssl.key.password": "",
                 "listener.name.mtls.ssl.client.auth": "required",
                 "listener.name.mtls.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/",
+                "listener.name.asked.ssl.client.auth": "requested",
+                "listener.name.listed.ssl.client.auth": "required",
+                "listener.name.listed.ssl.crl.location": str(self.made.revocations()),
             },
-            listeners={PLAIN: "PLAINTEXT", TLS: "SSL", MTLS: "SSL", ELSEWHERE: "SSL"},
+            listeners={PLAIN: "PLAINTEXT", **dict.fromkeys((TLS, MTLS, ELSEWHERE, ASKED, LISTED), "SSL")},
         ).start()
 
     def at(self, listener: str) -> str:
