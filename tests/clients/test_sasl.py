@@ -375,3 +375,42 @@ def test_a_connection_stays_with_its_user_and_mechanism(lab: SaslLab) -> None:
             _log_in(raw, "SCRAM-SHA-256", "other", "other-password")
         with pytest.raises(Closed):
             raw.ask(MetadataRequest(topics=[]), 9)
+
+
+# -- messages out of order
+
+
+def test_a_login_out_of_order_is_refused(lab: SaslLab) -> None:
+    with lab.raw() as raw:  # a token before a mechanism
+        answer = raw.ask(SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), 2)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        with pytest.raises(Closed):
+            raw.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    with lab.raw() as raw:  # a mechanism during a login
+        assert raw.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.NONE
+        assert raw.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        with pytest.raises(Closed):
+            raw.ask(MetadataRequest(topics=[]), 9)
+    with lab.raw() as raw:  # another request during a login
+        assert raw.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.NONE
+        raw.send(MetadataRequest(topics=[]), 9)
+        with pytest.raises(Closed):
+            raw.receive()
+
+
+@pytest.mark.parametrize("size", [(512 << 10) + 1, 2**31 - 1, -1])
+def test_a_large_request_before_a_login_closes_the_connection_at_once(lab: SaslLab, size: int) -> None:
+    with lab.raw() as raw:
+        raw.socket.sendall(struct.pack(">i", size) + b"\0" * 100)
+        with pytest.raises(Closed):
+            raw.receive_frame()
+
+
+def test_a_login_before_tls_is_not_read(lab: SaslLab) -> None:
+    """On a listener with TLS, a client that does not encrypt gets nothing: its password is not even looked at."""
+    before = lab.failures()
+    with lab.raw(SECURE) as raw:
+        raw.send(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+        with pytest.raises(Closed):
+            raw.receive_frame()
+    assert lab.failures() == before
