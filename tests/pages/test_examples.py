@@ -49,7 +49,12 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock dev": "tests/cli/test_dev.py runs it",
         "penstock cluster migrate-store": HOSTS,
     },
-    "docs/pipelines.md": {"": SPARK, "Error: totals.yaml": OUTPUT, "penstock pipeline server start": SERVER},
+    "docs/pipelines.md": {
+        "": SPARK,
+        "Error: totals.yaml": OUTPUT,
+        "penstock pipeline server start": SERVER,
+        "bootstrap:": "tests/spark/test_secure.py runs a pipeline with such a mapping",
+    },
     "docs/queues.md": {
         "import penstock": QUEUES,
         'mq.queue("jobs")': QUEUES,
@@ -83,6 +88,7 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
     },
     "docs/spark.md": {
         "": SPARK,
+        "secure = {": "tests/spark/test_secure.py reads and writes with such options",
         "penstock pipeline server start": SERVER,
         "spark = penstock.spark.session(remote=": "tests/spark/test_connect.py runs sessions like this one",
         "FROM apache/spark": FILE,
