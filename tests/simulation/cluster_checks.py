@@ -116,6 +116,8 @@ class Checks:
         if self._looked.get(key) == now:
             return
         self._looked[key] = now
+        if partition.log.start_offset:
+            raise Violation(f"NothingIsTrimmed: {partition.name} on {node} starts at {partition.log.start_offset}")
         before_epoch, before = self.marks.get(key, (-1, 0))
         if partition.is_leader:
             self._look_at_leader(node, place, partition)

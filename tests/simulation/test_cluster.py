@@ -73,6 +73,11 @@ def test_acknowledged_records_are_never_lost(seed: int) -> None:
     assert _run(seed)["steps"] >= STEPS
 
 
+def test_a_replica_whose_log_lost_its_first_segment_does_not_pass_for_a_whole_one() -> None:
+    """Power loss took the first segment, of which nothing was fsynced, and left the next ones."""
+    assert _run(7003521)["steps"] >= STEPS
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 def test_acknowledged_records_are_never_lost_over_many_seeds() -> None:
