@@ -78,11 +78,7 @@ class Servers:
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-login")
         """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
         self.tokens: Final = DelegationTokens(DelegationSettings.parse(values), metadata, SystemClock())
-        self.access_keys: Final = StoredKeys(
-            read_secret_key(values),
-            lambda: metadata().image.access_keys,
-            frozenset(each.name for each in listeners if each.protocol.is_tls),
-        )
+        self.access_keys: Final = _stored_keys(values, listeners, metadata)
         delegation = DelegationLogins(self.tokens, self._login_thread) if self.tokens.is_enabled else None
         accounts = Accounts(lambda: metadata().image.users, lambda: metadata().image.login_secret, self._login_thread)
         failed = FailedLogins(refused)
@@ -242,6 +238,11 @@ class Servers:
             yield self._http_tls
         if self.inter_broker.tls is not None:
             yield self.inter_broker.tls
+
+
+def _stored_keys(values: Mapping[str, str], listeners: Listeners, metadata: Callable[[], Metadata]) -> StoredKeys:
+    with_tls = frozenset(each.name for each in listeners if each.protocol.is_tls)
+    return StoredKeys(read_secret_key(values), lambda: metadata().image.access_keys, with_tls)
 
 
 def _server_context(settings: TlsSettings, name: str) -> TlsContext:

@@ -80,12 +80,12 @@ class StoredKeys:
     @property
     def is_required(self) -> bool:
         """Whether requests must be signed: if this broker has the key, or has seen access keys in the store. Once it
-        has, it demands signatures until it stops: the deletion of the last key must not open it to everybody."""
+        has, it demands signatures until it stops: the deletion of the last key must not open it to all clients."""
         self.follow()
         return self._cipher is not None or self._has_seen_keys
 
     def may_send_secret(self, listener: str, host: str) -> bool:
-        """Whether nobody else can read a response: the client uses TLS, or is on this machine."""
+        """Whether no other machine can read a response: the client uses TLS, or is on this machine."""
         if listener in self._tls_listeners:
             return True
         try:
