@@ -67,6 +67,8 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "# penstock.toml": FILE,
         "penstock topic create": TLS,
         "penstock user create": SASL,
+        "penstock token create": "tests/cli/test_token.py runs such commands on a broker with SASL",
+        "penstock security key": "tests/cli/test_access_key.py runs such commands",
         "penstock context create": "tests/cli/test_context.py runs such commands",
         "# sasl.toml": FILE,
         "# client.properties": FILE,
