@@ -72,6 +72,7 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock context create": "tests/cli/test_context.py runs such commands",
         "# sasl.toml": FILE,
         "# client.properties": FILE,
+        "# job.properties": FILE,
         "# store.properties": "tests/coordination/test_store_security.py starts a broker with such a file",
         "# acl.toml": FILE,
         "# admin.properties": FILE,

@@ -162,8 +162,8 @@ def test_keys_outlast_a_restart(own_broker: Callable[..., BrokerProcess], models
         ({"owner": "\u0661" * 12}, ErrorCode.INVALID_REQUEST, "expected 12 digits"),
         ({"queues": [""]}, ErrorCode.INVALID_REQUEST, "queues has the pattern ''"),
         ({"actions": ["Send\n"]}, ErrorCode.INVALID_REQUEST, "actions has the pattern"),
-        ({"subjects": ["x" * 100] * 50}, ErrorCode.INVALID_REQUEST, "subjects has patterns of 5000 bytes"),
-        ({"actions": ["x" * 1500], "queues": ["x" * 2500]}, ErrorCode.INVALID_REQUEST, "give it fewer patterns"),
+        ({"subjects": ["x" * 100] * 50}, ErrorCode.INVALID_REQUEST, "subjects has patterns of 5000 characters"),
+        ({"actions": ["x" * 500], "queues": ["x" * 1500]}, ErrorCode.INVALID_REQUEST, "give it fewer patterns"),
     ],
 )
 def test_mistakes_are_explained(keyed: BrokerProcess, given: dict[str, Any], code: ErrorCode, said: str) -> None:

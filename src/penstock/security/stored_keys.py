@@ -59,12 +59,12 @@ class StoredKeys:
         self._cipher = None if key is None else SecretCipher(key)
         self._image_keys = image_keys
         self._tls_listeners = tls_listeners
-        self._seen: Mapping[str, Sequence[Stored]] | None = None
+        self._seen: Mapping[str, Sequence[Stored]] = {}
         """The part of the image from which `_by_id` was made."""
         self._by_id: dict[str, Stored] = {}
         self._usable: dict[str, tuple[Stored, AccessKey]] = {}
         """Decrypted keys by id, with what they were made from."""
-        self._unusable: frozenset[str] = frozenset()
+        self._unusable: set[str] = set()
         """Ids of keys that cannot be decrypted here, and are in the log."""
         self._has_seen_keys = False
 
@@ -123,7 +123,7 @@ class StoredKeys:
             return None
         secret = self._cipher.decrypt(stored.secret, stored.access_key, stored.user)
         if secret is None:
-            self._unusable |= {stored.access_key}
+            self._unusable.add(stored.access_key)
             logger.error(
                 "access_key_is_damaged key=%s reason='its secret in the store was changed'", stored.access_key
             )
@@ -142,23 +142,44 @@ class StoredKeys:
 
     def follow(self) -> None:
         """Updates the keys to the metadata image. Logs which ones cannot be used here."""
-        current = self._image_keys()
-        if current is self._seen:
+        current, before = self._image_keys(), self._seen
+        if current is before:
             return
         self._seen = current
-        self._by_id = {key.access_key: key for of_user in current.values() for key in of_user}
-        self._usable = {name: known for name, known in self._usable.items() if self._by_id.get(name) is known[0]}
+        changed = [user for user, of_user in current.items() if before.get(user) is not of_user]
+        removed = {
+            key.access_key
+            for user in (*changed, *(user for user in before if user not in current))
+            for key in before.get(user, ())
+        }
+        fresh = []
+        for key in (key for user in changed for key in current[user]):
+            removed.discard(key.access_key)
+            self._by_id[key.access_key] = key
+            known = self._usable.get(key.access_key)
+            if known is not None and known[0] == key:  # another key of the user has changed
+                self._usable[key.access_key] = key, known[1]
+            else:
+                self._usable.pop(key.access_key, None)
+            if not self.is_usable(key) and key.access_key not in self._unusable:
+                fresh.append(key.access_key)
+        for name in removed:
+            del self._by_id[name]
+            self._usable.pop(name, None)
+            self._unusable.discard(name)
         self._has_seen_keys = self._has_seen_keys or bool(self._by_id)
-        unusable = frozenset(name for name, key in self._by_id.items() if not self.is_usable(key))
-        fresh, self._unusable = sorted(unusable - self._unusable), unusable
         if fresh:
-            reason = f"{SQS_SECRET_KEY} is not set" if self._cipher is None else f"{SQS_SECRET_KEY} differs"
-            logger.warning(
-                "access_keys_are_unusable keys=%s count=%d reason=%r",
-                ",".join(fresh[:_NAMED_MAX]),
-                len(fresh),
-                f"{reason}; set the one with which they were made, the same on all brokers",
-            )
+            self._unusable.update(fresh)
+            self._log_unusable(sorted(fresh))
+
+    def _log_unusable(self, names: list[str]) -> None:
+        reason = f"{SQS_SECRET_KEY} is not set" if self._cipher is None else f"{SQS_SECRET_KEY} differs"
+        logger.warning(
+            "access_keys_are_unusable keys=%s count=%d reason=%r",
+            ",".join(names[:_NAMED_MAX]),
+            len(names),
+            f"{reason}; set the one with which they were made, the same on all brokers",
+        )
 
 
 def new_access_key() -> str:

@@ -123,7 +123,7 @@ def test_an_account_has_twelve_digits(account: str) -> None:
         check_account(account)
 
 
-@pytest.mark.parametrize("patterns", [[""], ["a\nb"], ["x"] * 4096, ["é" * 4096]])
+@pytest.mark.parametrize("patterns", [[""], ["a\nb"], [""] * 4096, ["x" * 10] * 2000, ["é" * 4096]])
 def test_wrong_patterns_are_refused(patterns: list[str]) -> None:
     with pytest.raises(InvalidRequest, match="queues has"):
         check_patterns("queues", patterns)

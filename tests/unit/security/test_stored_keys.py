@@ -95,6 +95,18 @@ def test_keys_follow_the_image() -> None:
     assert not changed.may_use("bank")
     image.set()
     assert keys.find("AKIA1") is None
+    image.set(first)
+    assert keys.find("AKIA1") == found
+
+
+def test_a_damaged_key_that_is_created_again_can_be_used() -> None:
+    image = Image(replace(stored("AKIA1"), secret="damaged"))
+    keys = StoredKeys(KEY, lambda: image.keys)
+    assert keys.find("AKIA1") is None
+    image.set()
+    keys.follow()
+    image.set(stored("AKIA1"))
+    assert keys.find("AKIA1") is not None
 
 
 def test_signatures_are_demanded_from_the_first_key_on() -> None:
