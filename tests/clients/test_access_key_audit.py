@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from penstock.client.access_keys import AccessKeys, NewAccessKey
 from penstock.client.cluster import ClientSettings, KafkaClient
@@ -53,6 +54,9 @@ def test_changes_of_access_keys_are_audited_without_secrets(lab: AclLab) -> None
             return made
 
     made = uvloop.run(use())
+    (config,) = lab.admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
+    secret = config.result(PATIENCE_S)[SETTING]
+    assert (secret.value, secret.is_sensitive, secret.is_read_only) == (None, True, True)
     lab.broker.stop()
     command = [PENSTOCK, "audit", "--data-dir", str(lab.broker.data_dir), "--json", "--max", "1000"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)

@@ -1,5 +1,6 @@
 """Access keys of users in the store: requests for queues that are signed with them."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ from .key_lab import (
 from .queue_calls import bodies, code_of, receive, refused
 
 ITERATIONS = 4096
+MANY = 700
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +182,24 @@ def test_the_number_of_keys_of_a_user_is_limited(keyed: BrokerProcess) -> None:
         create(keyed.kafka, "many")
     assert raised.value.code == ErrorCode.POLICY_VIOLATION
     ask(keyed.kafka, lambda keys: keys.delete_all("many"))
+
+
+def test_many_keys_are_created_at_once_and_listed(own_broker: Callable[..., BrokerProcess], models: Path) -> None:
+    """More than one time slice lists."""
+    broker = own_broker(settings={SETTING: new_secret_key()})
+
+    async def create_many() -> list[NewAccessKey]:
+        async with KafkaClient(broker.kafka) as client:
+            keys = AccessKeys(client)
+            return await asyncio.gather(*(keys.create(f"user-{number:04}") for number in range(MANY)))
+
+    made = uvloop.run(create_many())
+    listed = ask(broker.kafka, AccessKeys.all)
+    assert [(key.user, key.access_key) for key in listed] == [
+        (f"user-{number:04}", key.access_key) for number, key in enumerate(made)
+    ]
+    for key in (made[0], made[-1]):
+        assert is_accepted(broker.http, models, key)
 
 
 def test_unknown_keys_are_not_found(keyed: BrokerProcess) -> None:
