@@ -43,7 +43,7 @@ from penstock.network.advertised_address import advertised_listeners, identity_s
 from penstock.network.audit_metrics import AuditMetrics
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.http_endpoints import HttpEndpoints
+from penstock.network.http_endpoints import HttpEndpoints, MonitoringRules
 from penstock.network.http_listener import HttpListener
 from penstock.network.kafka_listener import KafkaListener
 from penstock.network.loop_metrics import LoopMetrics
@@ -172,13 +172,13 @@ class Node:
 
     def _connect_http(self, broker: Broker, configs: Configs, clock: Clock) -> None:
         """Creates the request handlers of queues and of the schema registry, to which HTTP requests are passed."""
-        credentials = self._settings.credentials
-        self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, credentials, configs)
+        credentials, stored = self._settings.credentials, self._servers.access_keys
+        self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, credentials, configs, stored)
         self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
-        self._metrics.collectors.append(self._sqs.request_counts)
+        self._endpoints.rules = MonitoringRules.read(configs)
         authenticator = Authenticator(lambda: self._sqs.credentials)
         self._endpoints.registry = serve_registry(broker, self._schemas, authenticator).answer
-        self._metrics.collectors.append(authenticator)
+        self._metrics.collectors += self._sqs.request_counts, authenticator
 
     def _create_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:
         """Creates the coordinators and the Broker object that all request handlers share."""
@@ -224,6 +224,7 @@ class Node:
             authorizer=self._servers.authorizer,
             audit=self._servers.audit,
             tokens=self._servers.tokens,
+            access_keys=self._servers.access_keys,
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._schemas = add_schemas(broker)

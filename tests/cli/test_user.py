@@ -49,7 +49,7 @@ def test_the_life_of_a_user(cli: Cli, broker: BrokerProcess, tmp_path: Path) -> 
     (made,) = cli.json("user", "create", "orders", "--generate")
     assert (made["user"], made["mechanisms"]) == ("orders", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
     assert len(made["password"]) >= 32
-    assert {"user": "orders", "iterations": BOTH} in cli.json("user", "list")
+    assert {"user": "orders", "iterations": BOTH, "access_keys": 0} in cli.json("user", "list")
     config = ("--command-config", properties(tmp_path, "orders", made["password"]), "--bootstrap", broker.at["SASL"])
     cli.ok("topic", "create", "greetings", *config)
     cli.ok("publish", "greetings", "hello", *config)
@@ -70,10 +70,12 @@ def test_the_life_of_a_user(cli: Cli, broker: BrokerProcess, tmp_path: Path) -> 
 def test_one_mechanism_and_fewer_iterations(cli: Cli, tmp_path: Path) -> None:
     options = ("--mechanism", "scram-sha-256", "--iterations", "4096")
     cli.ok("user", "create", "old-client", *options, "--password-file", password_file(tmp_path, "old password"))
-    assert {"user": "old-client", "iterations": {"SCRAM-SHA-256": 4096}} in cli.json("user", "list")
+    assert {"user": "old-client", "iterations": {"SCRAM-SHA-256": 4096}, "access_keys": 0} in cli.json("user", "list")
     # The new password is for the same mechanisms.
     cli.ok("user", "password", "old-client", "--generate")
-    assert {"user": "old-client", "iterations": {"SCRAM-SHA-256": 16384}} in cli.json("user", "list")
+    assert {"user": "old-client", "iterations": {"SCRAM-SHA-256": 16384}, "access_keys": 0} in cli.json(
+        "user", "list"
+    )
 
 
 def test_mistakes_are_refused_with_advice(cli: Cli, tmp_path: Path) -> None:
@@ -103,6 +105,6 @@ def test_the_first_user_is_created_before_the_first_start(tmp_path: Path) -> Non
     settings = {"listener.name.sasl.scram-sha-512.sasl.jaas.config": jaas}
     broker = BrokerProcess(tmp_path, settings, listeners={"SASL": "SASL_PLAINTEXT"}, data_dir=data).start()
     config = ("--command-config", properties(tmp_path, "admin", "first password"), "--bootstrap", broker.kafka)
-    assert cli.json("user", "list", *config) == [{"user": "admin", "iterations": BOTH}]
+    assert cli.json("user", "list", *config) == [{"user": "admin", "iterations": BOTH, "access_keys": 0}]
     assert "is used by another penstock process" in cli.refused("user", "create", "second", *where, code=1)
     broker.finish()

@@ -186,6 +186,9 @@ CASES = {
     ApiKey.REGISTRY_CALL: cluster(Operation.CLUSTER_ACTION),
     ApiKey.KNOWN_SCHEMA_IDS: cluster(Operation.CLUSTER_ACTION),
     ApiKey.RESTORE_STATE: cluster(Operation.CLUSTER_ACTION),
+    ApiKey.CREATE_ACCESS_KEY: cluster(Operation.ALTER),
+    ApiKey.ALTER_ACCESS_KEYS: cluster(Operation.ALTER),
+    ApiKey.DESCRIBE_ACCESS_KEYS: cluster(Operation.DESCRIBE),
 }
 """What each API needs."""
 FOR_ALL = {

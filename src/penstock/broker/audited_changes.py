@@ -34,6 +34,8 @@ CHANGES: Final = frozenset(
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.CREATE_ACCESS_KEY,
+        ApiKey.ALTER_ACCESS_KEYS,
     )
 )
 _NAMES: Final = frozenset(
@@ -50,6 +52,8 @@ _NAMES: Final = frozenset(
         "groups_names",
         "entity_name",
         "feature",
+        "user",
+        "access_key",
     )
 )
 """Fields of requests that name resources. Those with values of settings, and salts, are not among them."""

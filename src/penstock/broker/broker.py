@@ -43,6 +43,7 @@ from penstock.replication.runtimes import StateRuntimes
 from penstock.replication.throttle import Throttle
 from penstock.security.audit import AuditLog
 from penstock.security.authorizer import Authorizer
+from penstock.security.stored_keys import StoredKeys
 from penstock.wire.messages.registry_call import RegistryCallRequest, RegistryCallResponse
 from penstock.wire.schema import NIL_UUID
 
@@ -78,6 +79,8 @@ class Broker:
     audit: AuditLog | None = None
     tokens: DelegationTokens | None = None
     """Delegation tokens; None in tests of other things."""
+    access_keys: StoredKeys | None = None
+    """Access keys in the store; None in tests of other things."""
     throttle: Throttle = field(default_factory=Throttle)
     """Replication throttle: limits the bytes sent to followers that are not in sync (KIP-73)."""
     ask: AskPeer
@@ -151,6 +154,11 @@ class Broker:
     def delegation_tokens(self) -> DelegationTokens:
         assert self.tokens is not None
         return self.tokens
+
+    @property
+    def stored_keys(self) -> StoredKeys:
+        assert self.access_keys is not None
+        return self.access_keys
 
     @property
     def controller_id(self) -> int:

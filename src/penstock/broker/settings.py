@@ -20,6 +20,8 @@ SQS_REGION: Final = "sqs.region"
 SQS_REGIONS: Final = "sqs.regions"
 SHARED: Final = "shared"
 SEPARATE: Final = "separate"
+METRICS_ALLOW: Final = "http.metrics.allow"
+HEALTH_ALLOW: Final = "http.health.allow"
 SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
 """Prefix of the broker settings that define an internal topic, by topic name."""
 
@@ -99,6 +101,20 @@ STATIC_SETTINGS: Final = (
         kind=Kind.LIST,
         default="",
         doc="Addresses and networks of load balancers, whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+    ),
+    Setting(
+        name=METRICS_ALLOW,
+        kind=Kind.LIST,
+        default="",
+        doc="Addresses and networks of the clients that may read /metrics, such as 10.0.0.0/8; others get 403. "
+        "Behind http.trusted.proxies, the address in X-Forwarded-For counts. Empty: all clients may.",
+    ),
+    Setting(
+        name=HEALTH_ALLOW,
+        kind=Kind.LIST,
+        default="",
+        doc="Addresses and networks of the clients that may read /healthz, /readyz and /_localstack/health, as for "
+        "http.metrics.allow. Empty: all clients may.",
     ),
     number("connections.max.idle.ms", 600_000, 1000, "Idle connections are closed after this time.", Kind.LONG),
     number(

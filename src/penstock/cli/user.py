@@ -1,14 +1,16 @@
-"""`penstock user`: creates, lists and deletes the users that log in with SASL, and changes their passwords."""
+"""`penstock user`: creates, lists and deletes users, and changes their passwords (SASL) and access keys (SQS)."""
 
 import os
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TextIO
 
 import click
 
+from penstock.cli.access_key import access_key
 from penstock.cli.common import (
     bootstrap_option,
     cluster_options,
@@ -20,7 +22,9 @@ from penstock.cli.common import (
     store_config_option,
 )
 from penstock.cli.deletion import confirm, delete_each
+from penstock.client.access_keys import AccessKeys
 from penstock.client.cluster import KafkaClient
+from penstock.client.errors import UnsupportedByBroker
 from penstock.client.users import ITERATIONS, SaltedPassword, UserInfo, Users
 from penstock.cluster.identity import lock_folder
 from penstock.cluster.user_changes import bootstrap_ops
@@ -38,15 +42,19 @@ _NAMES: Final = [each.sasl_name for each in ScramMechanism]
 
 @click.group()
 def user() -> None:
-    """Create, list and delete the users that clients log in as (SASL), and change their passwords.
+    """Create, list and delete users, their passwords (SASL) and their access keys (queues and schemas).
 
     \b
     Examples:
       penstock user create orders --generate
       penstock user list
       penstock user password orders
+      penstock user access-key create orders
       penstock user delete orders
     """
+
+
+user.add_command(access_key)
 
 
 def _password_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -206,22 +214,23 @@ def password(
 @user.command(name="list")
 @cluster_options
 def list_(bootstrap: str, as_json: bool) -> None:
-    """List users, with the mechanisms and iterations of their passwords.
+    """List users, with the mechanisms and iterations of their passwords, and the number of their access keys.
 
     \b
     Examples:
       penstock user list
       penstock user list --json
     """
-    found = run_client(bootstrap, lambda client: Users(client).all())
+    found, counts = run_client(bootstrap, _find_all)
     echo_list(
-        [_as_json(each) for each in found],
-        ["USER", "MECHANISMS", "ITERATIONS"],
+        [_as_json(each, counts[each.name]) for each in found],
+        ["USER", "MECHANISMS", "ITERATIONS", "ACCESS KEYS"],
         [
             [
                 each.name,
-                ",".join(mechanism.sasl_name for mechanism in each.iterations),
-                ",".join(map(str, each.iterations.values())),
+                ",".join(mechanism.sasl_name for mechanism in each.iterations) or None,
+                ",".join(map(str, each.iterations.values())) or None,
+                counts[each.name],
             ]
             for each in found
         ],
@@ -230,10 +239,23 @@ def list_(bootstrap: str, as_json: bool) -> None:
     )
 
 
-def _as_json(found: UserInfo) -> dict[str, object]:
+async def _find_all(client: KafkaClient) -> tuple[list[UserInfo], Counter[str]]:
+    """Returns all users, those that have only access keys among them, and the number of access keys of each."""
+    users = await Users(client).all()
+    try:
+        counts = Counter(key.user for key in await AccessKeys(client).all())
+    except UnsupportedByBroker:  # an older broker, which has none
+        counts = Counter()
+    known = {each.name for each in users}
+    users += [UserInfo(name=name, iterations={}) for name in counts if name not in known]
+    return sorted(users, key=lambda each: each.name), counts
+
+
+def _as_json(found: UserInfo, access_keys: int) -> dict[str, object]:
     return {
         "user": found.name,
         "iterations": {mechanism.sasl_name: count for mechanism, count in found.iterations.items()},
+        "access_keys": access_keys,
     }
 
 
@@ -242,14 +264,16 @@ def _as_json(found: UserInfo) -> dict[str, object]:
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @cluster_options
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete users. Asks for confirmation; without a terminal, --yes is required. Open connections stay open.
+    """Delete users and their access keys. Asks for confirmation; without a terminal, --yes is required.
+
+    Open connections stay open.
 
     \b
     Examples:
       penstock user delete orders
       penstock user delete orders billing --yes
     """
-    confirm(f"Delete {', '.join(names)}? Clients that log in as them are refused.", yes)
+    confirm(f"Delete {', '.join(names)}? Clients that log in as them or use their access keys are refused.", yes)
     delete_each("user", names, lambda client, name: Users(client).delete(name), bootstrap, as_json)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.client.access_keys import AccessKeys
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import check
 from penstock.foundation.codes import ErrorCode
@@ -55,6 +56,7 @@ class Users:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
+        self._access_keys = AccessKeys(client)
 
     async def all(self) -> list[UserInfo]:
         """Returns all users, sorted by name."""
@@ -111,9 +113,14 @@ class Users:
         )
 
     async def delete(self, name: str) -> None:
-        """Deletes a user with all its credentials. Raises ServerError if it does not exist."""
+        """Deletes a user with all its credentials and access keys. Raises ServerError if it does not exist."""
         found = await self.find(name)
-        mechanisms = [ScramMechanism.SHA_512] if found is None else list(found.iterations)
+        mechanisms = [ScramMechanism.SHA_512]
+        if found is not None:
+            mechanisms = list(found.iterations)
+        elif await self._access_keys.all(name):
+            await self._access_keys.delete_all(name)
+            return
         deletions = [ScramCredentialDeletion(name=name, mechanism=mechanism) for mechanism in mechanisms]
         await self._alter(name, AlterUserScramCredentialsRequest(deletions=deletions, upsertions=()))
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.cluster.access_keys import UserKeys
 from penstock.cluster.acls import Acls
 from penstock.cluster.client_quotas import Quotas
 from penstock.cluster.delegation_tokens import DelegationToken
@@ -67,6 +68,8 @@ class ClusterImage:
     """Views (filtered virtual topics) by id, maybe also views of deleted topics, which count as deleted."""
     users: Mapping[str, User] = field(default_factory=lambda: EMPTY)
     """Users with their credentials, by name."""
+    access_keys: Mapping[str, UserKeys] = field(default_factory=lambda: EMPTY)
+    """Access keys by the name of their user, which need not have other credentials."""
     acls: Acls = field(default_factory=lambda: EMPTY)
     """All ACLs, by resource pattern."""
     client_quotas: Quotas = field(default_factory=lambda: EMPTY)

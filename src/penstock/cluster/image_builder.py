@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from penstock.cluster import keys
+from penstock.cluster.access_keys import read_keys
 from penstock.cluster.acls import read_acls
 from penstock.cluster.delegation_tokens import DelegationToken
 from penstock.cluster.image_parts import (
@@ -99,6 +100,9 @@ class ImageDraft:
             case keys.USERS:
                 name = keys.plain_name_of(rest)
                 self._put("users", name, value and User.read(name, value))
+            case keys.ACCESS_KEYS:
+                name = keys.plain_name_of(rest)
+                self._put("access_keys", name, value and read_keys(name, value))
             case keys.ACLS:
                 self._put("acls", keys.pattern_of(rest), value and read_acls(value))
             case keys.CLIENT_QUOTAS:

@@ -52,6 +52,7 @@ CLIENT_QUOTAS: Final = "client-quotas"
 QUOTA_CHANGES: Final = "quota-changes"
 """Key of the counter that every change of quotas increments, for the same reason."""
 DELEGATION_TOKENS: Final = "delegation-tokens"
+ACCESS_KEYS: Final = "access-keys"
 LOGIN_SECRET: Final = "login-secret"
 """Key of the secret from which all brokers derive the same made-up salts for users that do not exist."""
 
@@ -129,6 +130,11 @@ def user(name: str) -> str:
     return f"{USERS}/{quote(name, safe='')}"
 
 
+def access_keys(user_name: str) -> str:
+    """Returns the key of all access keys of a user, with the user's name percent-encoded."""
+    return f"{ACCESS_KEYS}/{quote(user_name, safe='')}"
+
+
 def acls(pattern: Pattern) -> str:
     """Returns the key of the ACLs of a resource pattern, with its name percent-encoded."""
     return f"{ACLS}/{int(pattern.resource_type)}/{int(pattern.pattern_type)}/{quote(pattern.name, safe='')}"
@@ -156,7 +162,7 @@ def delegation_token(token_id: str) -> str:
 
 
 def plain_name_of(text: str) -> str:
-    """Decodes the last part of a key made by `group_config`, `client_metrics` or `user`."""
+    """Decodes the last part of a key made by `group_config`, `client_metrics`, `user` or `access_keys`."""
     return unquote(text)
 
 

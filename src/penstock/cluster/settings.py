@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from penstock.foundation.access_key_settings import ACCESS_KEY_SETTINGS
 from penstock.foundation.authorizer_settings import AUTHORIZER_SETTINGS
 from penstock.foundation.delegation_settings import DELEGATION_SETTINGS
 from penstock.foundation.sasl_settings import SASL_SETTINGS
@@ -104,6 +105,7 @@ STARTUP_SETTINGS: Final = (
     *TLS_SETTINGS,
     *SASL_SETTINGS,
     *DELEGATION_SETTINGS,
+    *ACCESS_KEY_SETTINGS,
     *AUTHORIZER_SETTINGS,
 )
 """Broker settings that are read only once, when the process starts."""

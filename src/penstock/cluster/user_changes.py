@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.cluster import keys
+from penstock.cluster.access_key_changes import user_deletion_ops
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.users import User
 from penstock.coordination.store import ABSENT, Delete, Op, Put
@@ -26,12 +27,14 @@ class UserChange:
 def plan_user_changes(
     image: ClusterImage, changes: Sequence[UserChange], failed: dict[str, PenstockError]
 ) -> list[Op]:
-    """Returns the writes for all changes that are possible. Adds the errors of the others to `failed`, by user."""
+    """Returns the writes for all changes that are possible. Adds the errors of the others to `failed`, by user.
+
+    A user whose last SCRAM credential is deleted is deleted with its access keys."""
     ops: list[Op] = []
     failed.clear()
     for change in changes:
         try:
-            ops.append(_plan(image, change))
+            ops += _plan(image, change)
         except PenstockError as error:
             failed[change.name] = error
     if ops:
@@ -39,7 +42,7 @@ def plan_user_changes(
     return ops
 
 
-def _plan(image: ClusterImage, change: UserChange) -> Op:
+def _plan(image: ClusterImage, change: UserChange) -> list[Op]:
     user = image.users.get(change.name)
     known = {} if user is None else dict(user.scram)
     if not change.delete <= known.keys():
@@ -51,8 +54,8 @@ def _plan(image: ClusterImage, change: UserChange) -> Op:
     key = keys.user(change.name)
     version = image.version(key)
     if not wanted:
-        return Delete(key, version)
-    return Put(key, User(name=change.name, scram=wanted).dump(), version)
+        return [Delete(key, version), *user_deletion_ops(image, change.name)]
+    return [Put(key, User(name=change.name, scram=wanted).dump(), version)]
 
 
 def bootstrap_ops(user: User) -> list[Op]:

@@ -5,13 +5,17 @@ A browser gets a hint of the available paths.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http import HTTPStatus
 from time import monotonic
 from typing import Final
 
 import penstock
+from penstock.broker.configs import Configs
+from penstock.broker.settings import HEALTH_ALLOW, METRICS_ALLOW
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
+from penstock.foundation.networks import Networks
+from penstock.foundation.proxies import TRUSTED_PROXIES, Proxies
 from penstock.foundation.steps import Steps
 from penstock.foundation.time_slices import TimeSlices
 
@@ -19,11 +23,43 @@ _NOT_FOUND: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
     body=b"nothing here; try /healthz, /readyz, /metrics or /registry, or a request of the SQS API\n",
 )
-_MONITORING_PATHS: Final = frozenset(("/healthz", "/readyz", "/metrics", "/_localstack/health"))
+_HEALTH_PATHS: Final = frozenset(("/healthz", "/readyz", "/_localstack/health"))
+_METRICS_PATH: Final = "/metrics"
+_MONITORING_PATHS: Final = _HEALTH_PATHS | {_METRICS_PATH}
 REGISTRY_PATH: Final = "/registry"
 _OK: Final = HttpResponse(body=b"ok\n")
 _READY: Final = HttpResponse(body=b"ready\n")
 _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
+
+
+class MonitoringRules:
+    """Which clients may read metrics and health."""
+
+    def __init__(self, metrics: Iterable[str] = (), health: Iterable[str] = (), proxies: Iterable[str] = ()) -> None:
+        """Addresses and networks; without any, all clients may. `proxies`: load balancers, whose X-Forwarded-For is
+        believed. Raises InvalidConfig."""
+        self._metrics = Networks(METRICS_ALLOW, metrics)
+        self._health = Networks(HEALTH_ALLOW, health)
+        self._proxies = Proxies(proxies)
+
+    @classmethod
+    def read(cls, configs: Configs) -> "MonitoringRules":
+        return cls(configs[METRICS_ALLOW], configs[HEALTH_ALLOW], configs[TRUSTED_PROXIES])
+
+    def refusal(self, request: HttpRequest) -> HttpResponse | None:
+        """Returns the response to a client that may not read this path; None if it may."""
+        if request.path == _METRICS_PATH:
+            allowed, name = self._metrics, METRICS_ALLOW
+        elif request.path in _HEALTH_PATHS:
+            allowed, name = self._health, HEALTH_ALLOW
+        else:
+            return None
+        if not allowed:
+            return None
+        forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        if allowed.has(self._proxies.client_of(request.host, forwarded)):
+            return None
+        return HttpResponse(status=HTTPStatus.FORBIDDEN, body=f"your address is not in {name}\n".encode())
 
 
 class HttpEndpoints:
@@ -39,10 +75,14 @@ class HttpEndpoints:
         self.queues: Answer | None = None
         self.registry: Answer | None = None
         self.slices = TimeSlices(monotonic)
+        self.rules = MonitoringRules()
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         if b"x-amz-target" in request.headers:
             return self._to_queues(request)
+        refusal = self.rules.refusal(request)
+        if refusal is not None:
+            return refusal
         match request.path:
             case "/healthz":
                 return _OK

@@ -16,6 +16,7 @@ from penstock.cluster.listeners import Listeners
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
 from penstock.cluster.token_registry import DelegationTokens
+from penstock.foundation.access_key_settings import read_secret_key
 from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.address import Address
 from penstock.foundation.authorizer_settings import (
@@ -49,6 +50,7 @@ from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_c
 from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.exchanges import ChecksTokens
 from penstock.security.login_sessions import FailedLogins, LoginServer
+from penstock.security.stored_keys import StoredKeys
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Servers:
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-login")
         """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
         self.tokens: Final = DelegationTokens(DelegationSettings.parse(values), metadata, SystemClock())
+        self.access_keys: Final = _stored_keys(values, listeners, metadata)
         delegation = DelegationLogins(self.tokens, self._login_thread) if self.tokens.is_enabled else None
         accounts = Accounts(lambda: metadata().image.users, lambda: metadata().image.login_secret, self._login_thread)
         failed = FailedLogins(refused)
@@ -121,7 +124,9 @@ class Servers:
 
     async def prepare(self, metadata: Metadata) -> None:
         """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL.
-        Warns if brokers may not do what they must do between them."""
+        Warns if brokers may not do what they must do between them, or cannot use access keys in the store."""
+        metadata.listeners.append(lambda image: self.access_keys.follow())
+        self.access_keys.follow()
         if self._login_servers:
             await metadata.edit(keys.LOGIN_SECRET, lambda known: known or secrets.token_hex(SECRET_BYTES))
         principal, authorizer = self._own_principal(), self.authorizer
@@ -233,6 +238,11 @@ class Servers:
             yield self._http_tls
         if self.inter_broker.tls is not None:
             yield self.inter_broker.tls
+
+
+def _stored_keys(values: Mapping[str, str], listeners: Listeners, metadata: Callable[[], Metadata]) -> StoredKeys:
+    with_tls = frozenset(each.name for each in listeners if each.protocol.is_tls)
+    return StoredKeys(read_secret_key(values), lambda: metadata().image.access_keys, with_tls)
 
 
 def _server_context(settings: TlsSettings, name: str) -> TlsContext:

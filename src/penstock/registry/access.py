@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from penstock.schemas.registry.errors import RegistryError
 from penstock.schemas.registry.subjects import Subject
-from penstock.security.credentials import AccessKey, Credentials
+from penstock.security.credentials import AccessKey, Keys
 
 READ: Final = "Read"
 """Read schemas and settings, look schemas up, and check their compatibility."""
@@ -72,7 +72,7 @@ class Access:
 class Authenticator:
     """Finds the access key that a request was sent with."""
 
-    def __init__(self, credentials: Callable[[], Credentials | None]) -> None:
+    def __init__(self, credentials: Callable[[], Keys | None]) -> None:
         self._credentials = credentials
         self.failures = 0
         """Number of requests so far whose user or password was missing or wrong."""
@@ -83,7 +83,7 @@ class Authenticator:
         if credentials is None:
             return ""
         name, secret = _read(headers.get(b"authorization", b""))
-        key = credentials.keys.get(name, _NO_KEY)
+        key = credentials.find(name) or _NO_KEY
         is_right = hmac.compare_digest(key.secret.encode(), secret)  # takes as long for a name that does not exist
         if not is_right or key is _NO_KEY:
             self.failures += 1
@@ -102,7 +102,7 @@ class Authenticator:
         credentials = self._credentials()
         if credentials is None:
             return Access(None)
-        key = credentials.keys.get(key_name)
+        key = credentials.find(key_name)
         if key is None:
             raise Unauthorized
         return Access(key)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -78,6 +78,23 @@ class Credentials:
     """All access keys, by access key id."""
 
     keys: Mapping[str, AccessKey] = field(default_factory=lambda: MappingProxyType({}))
+
+    def find(self, access_key: str) -> AccessKey | None:
+        return self.keys.get(access_key)
+
+    def refusal(self, access_key: str) -> str:
+        """Returns why a key cannot be used though it exists; empty if it does not."""
+        return ""
+
+
+class Keys(Protocol):
+    """Access keys by id: those of a file, of the store, or both."""
+
+    def find(self, access_key: str) -> AccessKey | None:
+        """Returns an access key that can be used; None if there is none."""
+
+    def refusal(self, access_key: str) -> str:
+        """Returns why a key cannot be used though it exists; empty if it does not."""
 
 
 def parse_credentials(text: str) -> Credentials:

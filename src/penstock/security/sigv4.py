@@ -18,7 +18,7 @@ from urllib.parse import quote, quote_from_bytes
 
 from penstock.foundation.http import HttpRequest
 from penstock.foundation.percent import unescape
-from penstock.security.credentials import AccessKey, Credentials
+from penstock.security.credentials import AccessKey, Keys
 from penstock.security.errors import (
     IncompleteSignature,
     InvalidClientTokenId,
@@ -39,6 +39,7 @@ PARAMETERS_MAX: Final = 1000
 """Maximum number of URL parameters. The largest legal request, ten messages of ten attributes, has about 400."""
 REGION_CHARS_MAX: Final = 64
 UNSIGNED_PAYLOAD: Final = b"UNSIGNED-PAYLOAD"
+_INVALID_KEY: Final = "The security token included in the request is invalid."
 _TERMINATOR: Final = "aws4_request"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _STAMP_CHARS: Final = len("20260131T235959Z")
@@ -66,16 +67,17 @@ class Signed(NamedTuple):
 class Verifier:
     """Verifies request signatures. Caches up to SIGNING_KEYS_MAX derived signing keys."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Keys) -> None:
         self._credentials = credentials
         self._signing_keys: dict[tuple[str, str, str], bytes] = {}
+        """Signing keys by secret, day and region."""
 
     def verify(self, request: HttpRequest, now_ms: int) -> AccessKey:
         """Returns the access key that signed the request. Raises an error of security/errors.py."""
         signed = read_signed(request)
-        key = self._credentials.keys.get(signed.access_key)
+        key = self._credentials.find(signed.access_key)
         if key is None:
-            raise InvalidClientTokenId("The security token included in the request is invalid.")
+            raise InvalidClientTokenId(self._credentials.refusal(signed.access_key) or _INVALID_KEY)
         _check_scope(signed)
         _check_time(signed, now_ms)
         wanted = hmac.digest(self._signing_key(key, signed), _string_to_sign(request, signed), "sha256").hex()
@@ -87,7 +89,7 @@ class Verifier:
         return key
 
     def _signing_key(self, key: AccessKey, signed: Signed) -> bytes:
-        cache_key = (key.access_key, signed.day, signed.region)
+        cache_key = (key.secret, signed.day, signed.region)
         found = self._signing_keys.get(cache_key)
         if found is None:
             if len(self._signing_keys) >= SIGNING_KEYS_MAX:

@@ -18,7 +18,9 @@ from penstock.foundation.steps import Steps, run_steps
 from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
+from penstock.security.key_ring import KeyRing
 from penstock.security.sigv4 import Verifier
+from penstock.security.stored_keys import StoredKeys
 from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
 from penstock.sqs.call import Call, Endpoint
 from penstock.sqs.checks import Params
@@ -60,8 +62,10 @@ class SqsRequestHandler:
         endpoint: Endpoint,
         seed: bytes,
         credentials: Credentials | None = None,
+        stored: StoredKeys | None = None,
     ) -> None:
-        """`seed`: ten random bytes with which all request ids start."""
+        """`seed`: ten random bytes with which all request ids start. `credentials`: the access keys of a file, if
+        the broker has one. `stored`: those in the metadata store."""
         load_actions()
         self._service = service
         self._clock = clock
@@ -72,14 +76,17 @@ class SqsRequestHandler:
         self._lookups = 0
         self._slices = slices
         self.request_counts: Final = RequestCounts()
-        self.credentials = credentials
+        self._keys = KeyRing(credentials, stored)
+        self._verifier = Verifier(self._keys)
+
+    @property
+    def credentials(self) -> KeyRing | None:
         """The access keys; None if requests need not be signed."""
-        self._verifier = None if credentials is None else Verifier(credentials)
+        return self._keys if self._keys.is_required else None
 
     def use(self, credentials: Credentials) -> None:
-        """Replaces all access keys by `credentials`."""
-        self.credentials = credentials
-        self._verifier = Verifier(credentials)
+        """Replaces all access keys of the file by `credentials`."""
+        self._keys.file = credentials
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         request_id = b"%s%012x" % (self._prefix, next(self._numbers))
@@ -109,7 +116,9 @@ class SqsRequestHandler:
             is_get = request.method in (b"GET", b"HEAD")
             if target is None and is_get and "Action=" not in request.query:  # signed or not
                 raise SqsError(UNKNOWN_OPERATION, "The URL has no parameter Action.")
-            caller = None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
+            caller = None
+            if self._keys.is_required:
+                caller = self._verifier.verify(request, self._clock.now_ms())
             yield
             if target is None:
                 name, params = query_codec.decode(request)
@@ -133,9 +142,9 @@ class SqsRequestHandler:
         codec = peek_endpoint.codec_of(request)
         self.request_counts.requests[PEEK] += 1
         try:
-            if self._verifier is not None or not self._endpoint.is_local:
+            if self._keys.is_required or not self._endpoint.is_local:
                 raise AccessDenied(
-                    f"{peek_endpoint.PATH} is served only by a broker without --credentials at a loopback address"
+                    f"{peek_endpoint.PATH} is served only by a broker without access keys at a loopback address"
                 )
             if len(request.body) > LARGE_BYTES:
                 raise SqsError(INVALID_REQUEST, f"A request to {peek_endpoint.PATH} has at most {LARGE_BYTES} bytes.")

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.broker.configs import Configs
 from penstock.broker.queues.service import QueueService
 from penstock.broker.settings import SEPARATE, SQS_ACCOUNT, SQS_LIMITS, SQS_REGION, SQS_REGIONS, STRICT
+from penstock.foundation.access_key_settings import SQS_SECRET_KEY
 from penstock.foundation.address import Address
 from penstock.foundation.clock import Clock
 from penstock.foundation.proxies import TRUSTED_PROXIES, Proxies
@@ -15,6 +16,7 @@ from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credential_file import read_credentials
 from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
 from penstock.security.errors import InvalidCredentials
+from penstock.security.stored_keys import StoredKeys
 from penstock.sqs.call import Endpoint
 from penstock.sqs.namespaces import is_account
 from penstock.sqs.request_handler import SqsRequestHandler
@@ -32,15 +34,17 @@ def open_request_handler(
     http: Address,
     credentials: Path | None,
     configs: Configs,
+    stored: StoredKeys,
 ) -> SqsRequestHandler:
-    """Creates the SQS request handler. `credentials`: the file of access keys; if None, all requests are allowed.
-    Raises InvalidCredentials if the file is invalid."""
+    """Creates the SQS request handler. `credentials`: the file of access keys; None if there is none. `stored`: the
+    access keys in the metadata store. Raises InvalidCredentials if the file is invalid."""
     keys = None if credentials is None else _read(credentials)
-    if keys is None and not http.is_local:
+    if keys is None and not stored.is_required and not http.is_local:
         logger.warning(
             "queues_open_to_all http=%s reason=%r",
             http,
-            "no --credentials: any client that can reach this address may use every queue and schema",
+            f"no --credentials and no {SQS_SECRET_KEY}: any client that can reach this address may use every queue "
+            "and schema",
         )
     seed = secrets.token_bytes(10)
     endpoint = Endpoint(
@@ -53,7 +57,9 @@ def open_request_handler(
         proxies=Proxies(configs[TRUSTED_PROXIES]),
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
     )
-    return SqsRequestHandler(service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys)
+    return SqsRequestHandler(
+        service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys, stored=stored
+    )
 
 
 def _read(file: Path) -> Credentials:

@@ -73,6 +73,9 @@ OUR_OWN: Final = [
         "QueueSend",
         "RegistryCall",
         "KnownSchemaIds",
+        "CreateAccessKey",
+        "AlterAccessKeys",
+        "DescribeAccessKeys",
         "QueueAcknowledge",
         "ShareState",
     )

@@ -1,1 +1,1 @@
-"""`penstock security`: certificates for TLS."""
+"""`penstock security`: certificates for TLS, and keys that encrypt secrets."""

@@ -1,10 +1,14 @@
-"""`penstock security`: makes certificates for TLS in development."""
+"""`penstock security`: makes certificates for TLS in development, and keys that encrypt secrets."""
 
+import os
 import re
+import secrets
 from pathlib import Path
 from typing import Final
 
 import click
+
+from penstock.foundation.access_key_settings import KEY_BYTES, SQS_SECRET_KEY, secret_key_text
 
 DAYS: Final = 365
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -20,11 +24,12 @@ ssl.keystore.location={folder}/{name}.pem
 
 @click.group()
 def security() -> None:
-    """Make certificates for TLS.
+    """Make certificates for TLS, and the key that encrypts access keys.
 
     \b
-    Example:
+    Examples:
       penstock security certificates certificates --host queue.example.org
+      penstock security key sqs-secret-key
     """
 
 
@@ -98,3 +103,28 @@ def certificates(folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...],
             properties = folder / f"{stem}.properties"
             properties.write_text(_PROPERTIES.format(folder=folder.resolve(), name=stem))
             click.echo(f"{properties}  for --command-config")
+
+
+@security.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def key(file: Path) -> None:
+    """Make a random key in FILE, with which brokers encrypt the secrets of access keys (sqs.secret.key).
+
+    All brokers need the same key. Keep a copy: without it, the access keys in the metadata store are lost. The file
+    is readable by its owner only, and is never replaced.
+
+    \b
+    Example:
+      penstock security key sqs-secret-key
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise click.ClickException(
+            f"{file} exists; access keys may be encrypted with it, so it is not replaced: give another file"
+        ) from error
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {(error.strerror or str(error)).lower()}") from error
+    with os.fdopen(descriptor, "w", encoding="ascii") as out:
+        out.write(secret_key_text(secrets.token_bytes(KEY_BYTES)) + "\n")
+    click.echo(f"{file}  brokers need it as {SQS_SECRET_KEY}=${{file:{file.resolve()}}}")
