@@ -27,7 +27,19 @@ from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
 _LONG: Final = ("acl", "cluster", "dev", "group", "log", "pipeline", "queue", "schema", "serve", "subscribe", "topic")
-_SHORT: Final = ("main", "publish", "view", "delayed", "user", "metrics", "quota", "audit", "context", "token")
+_SHORT: Final = (
+    "main",
+    "publish",
+    "view",
+    "delayed",
+    "user",
+    "metrics",
+    "quota",
+    "audit",
+    "context",
+    "token",
+    "access_key",
+)
 _PRELOADED: Final = (
     *(f"penstock.cli.{name}.commands" for name in _LONG),
     *(f"penstock.cli.{name}" for name in _SHORT),

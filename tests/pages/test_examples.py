@@ -81,8 +81,6 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "# store.properties": "tests/coordination/test_store_security.py starts a broker with such a file",
         "# acl.toml": FILE,
         "# admin.properties": FILE,
-        "# job.properties": FILE,
-        "penstock token create": "tests/cli/test_token.py runs such commands on a broker with users",
         "penstock acl add": "tests/cli/test_acl.py runs such commands on a broker with an authorizer",
         "mq = penstock.connect": TLS,
         "penstock audit": "tests/clients/test_security_audit.py runs it",

@@ -69,10 +69,7 @@ def open_log(
         checkpoint = replace(checkpoint, boot_id=boot_id)
         return _new_log(disk, folder, settings, checkpoint_file, checkpoint, first_offset, now_ms)
     if bases and _has_lost_start(folder, bases[0], checkpoint, trusted, boot_id):
-        for name in names:
-            if name.partition(".")[0].isdecimal():
-                disk.remove(f"{folder}/{name}")
-        names, bases = [name for name in names if not name.partition(".")[0].isdecimal()], []
+        names, bases = _remove_segments(disk, folder, names), []
     bases = bases or [first_offset]
     segments = [Segment(disk, folder, base, has_index=f"{segment_name(base)}.index" in names) for base in bases]
     with ExitStack() as opened:
@@ -185,10 +182,10 @@ def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
 
 
 def _has_lost_start(folder: str, base: int, checkpoint: Checkpoint, trusted: int, boot_id: str) -> bool:
-    """Whether the first segments of a log are missing, and nothing of it was ever fsynced: power loss can remove their
-    files, but leave those of later segments. Then nothing of the log may stay: a gap at its start would look like
-    retention, and this replica like one that has everything. `base`: the first offset of the first segment that is
-    there. Raises DamagedLog if durable segments are missing that retention cannot have removed."""
+    """Whether the first segments of a log are missing, and nothing of it was ever fsynced: power loss can remove
+    their files, but leave those of later segments. Then nothing of the log may stay: a gap at its start would look
+    like retention, and this replica like one that has everything. `base`: the first offset of the first segment that
+    is there. Raises DamagedLog if durable segments are missing that retention cannot have removed."""
     start = checkpoint.start_offset
     if base <= start:
         return False
@@ -197,6 +194,14 @@ def _has_lost_start(folder: str, base: int, checkpoint: Checkpoint, trusted: int
     if checkpoint.boot_id == boot_id:
         raise DamagedLog(f"{folder} starts at {base} instead of {start}")
     return False  # retention has removed what was durable; power loss took the checkpoint with the new start
+
+
+def _remove_segments(disk: Disk, folder: str, names: list[str]) -> list[str]:
+    """Removes all files of segments, and producer snapshots; returns the names of the other files."""
+    gone = {name for name in names if name.partition(".")[0].isdecimal()}
+    for name in gone:
+        disk.remove(f"{folder}/{name}")
+    return [name for name in names if name not in gone]
 
 
 def _repair_after_power_loss(
