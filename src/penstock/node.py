@@ -173,7 +173,7 @@ class Node:
     def _connect_http(self, broker: Broker, configs: Configs, clock: Clock) -> None:
         """Creates the request handlers of queues and of the schema registry, to which HTTP requests are passed."""
         credentials, stored = self._settings.credentials, self._servers.access_keys
-        self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, credentials, configs, stored)
+        self._sqs = open_request_handler(self._queues, clock, broker, self.http, credentials, configs, stored)
         self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
         self._endpoints.rules = MonitoringRules.read(configs)
         authenticator = Authenticator(lambda: self._sqs.credentials)

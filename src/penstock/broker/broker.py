@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from penstock.broker.client_limits import ClientQuotas
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.configs import Configs
 from penstock.broker.delays.partitions import DelayPartitions
@@ -94,6 +95,8 @@ class Broker:
     queue_service: QueueService | None = None
     sliced_calls: SlicedCalls = field(init=False)
     """Resumes waiting requests in time slices when one event wakes many of them, possibly thousands."""
+    quotas: ClientQuotas = field(init=False)
+    """What clients may take, of both protocols."""
     slices: TimeSlices = field(init=False)
     """Runs long computations on the event loop: in each iteration, all of them share one time slice."""
     views: ViewService = field(init=False)
@@ -115,6 +118,7 @@ class Broker:
     def __post_init__(self) -> None:
         self.sliced_calls = SlicedCalls(self.clock.monotonic_s, self.timer)
         self.slices = TimeSlices(self.clock.monotonic_s)
+        self.quotas = ClientQuotas(lambda: self.metadata.image.client_quotas)
         self.views = ViewService(metadata=self.metadata, clock=self.clock, threads=self.threads, slices=self.slices)
         self.telemetry = ClientTelemetry(
             subscriptions=lambda: self.image.client_metrics,

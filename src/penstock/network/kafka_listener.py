@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.client_limits import ClientQuotas
 from penstock.broker.fastpath.produce_and_fetch import AnyFastPath
 from penstock.broker.large_requests import inline_max
 from penstock.broker.registry import APIS, Api
@@ -74,7 +73,7 @@ class KafkaListener:
         self.frame_bytes_max: int = broker.configs["socket.request.max.bytes"]
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
-        self.quotas = ClientQuotas(lambda: broker.image.client_quotas)
+        self.quotas = broker.quotas
         self.hosts = HostLimits(broker.configs.__getitem__, lambda: broker.image.client_quotas)
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._applied = broker.image

@@ -49,6 +49,8 @@ class AccessKey:
     actions: tuple[str, ...] = _ALL
     queues: tuple[str, ...] = _ALL
     subjects: tuple[str, ...] = _ALL
+    user: str = ""
+    """The user to whom the key belongs, if it is one of the store."""
     _is_action: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _is_schema_action: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _is_queue: re.Pattern[str] = field(init=False, repr=False, compare=False)
@@ -60,6 +62,11 @@ class AccessKey:
         object.__setattr__(self, "_is_schema_action", _pattern(schema_actions))
         object.__setattr__(self, "_is_queue", _pattern(self.queues))
         object.__setattr__(self, "_is_subject", _pattern(self.subjects))
+
+    @property
+    def principal(self) -> str:
+        """Returns whose quotas apply: those of the user; without one, those of a user named like the key."""
+        return f"User:{self.user or self.access_key}"
 
     def may(self, action: str) -> bool:
         """Returns whether the key allows an action of SQS, or one of the registry, such as `schema:Read`."""

@@ -114,6 +114,7 @@ class StoredKeys:
             actions=stored.actions,
             queues=stored.queues,
             subjects=stored.subjects,
+            user=stored.user,
         )
         self._usable[access_key] = stored, made
         return made

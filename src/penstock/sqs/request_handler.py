@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import Final
 
+from penstock.broker.client_limits import ClientLimits, ClientQuotas
 from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 from penstock.foundation.eager_task import start
@@ -16,6 +17,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.steps import Steps, run_steps
 from penstock.foundation.time_slices import TimeSlices
+from penstock.security.certificate_principal import ANONYMOUS
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.key_ring import KeyRing
@@ -29,6 +31,7 @@ from penstock.sqs.errors import (
     INTERNAL_FAILURE,
     INVALID_ACTION,
     INVALID_REQUEST,
+    REQUEST_THROTTLED,
     UNKNOWN_OPERATION,
     SqsError,
     UnknownQueue,
@@ -46,6 +49,8 @@ LOOKUPS_MAX: Final = 16
 LARGE_BYTES: Final = 256 << 10
 """Body size, in bytes, above which a request is verified and decoded in time slices."""
 _TARGET_CHARS_MAX: Final = 100
+_SENDS: Final = frozenset(("SendMessage", "SendMessageBatch"))
+_RECEIVES: Final = "ReceiveMessage"
 _WITHOUT_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
 """Actions that are refused if the URL of the request is that of a queue."""
 
@@ -63,6 +68,7 @@ class SqsRequestHandler:
         seed: bytes,
         credentials: Credentials | None = None,
         stored: StoredKeys | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         """`seed`: ten random bytes with which all request ids start. `credentials`: the access keys of a file, if
         the broker has one. `stored`: those in the metadata store."""
@@ -78,6 +84,7 @@ class SqsRequestHandler:
         self.request_counts: Final = RequestCounts()
         self._keys = KeyRing(credentials, stored)
         self._verifier = Verifier(self._keys)
+        self._quotas = quotas
 
     @property
     def credentials(self) -> KeyRing | None:
@@ -128,6 +135,7 @@ class SqsRequestHandler:
                 raise SqsError(INVALID_ACTION, f"There is no action {shown!r}.")
             if caller is not None:
                 _check_permission(caller, action)
+            limits = self._limits_of(caller, request, action)
             if target is not None:
                 params = json_codec.decode(request.body)
             yield
@@ -135,7 +143,22 @@ class SqsRequestHandler:
             return self._refuse(UNKNOWN if action is None else action.name, codec, error, request_id)
         finally:
             self.request_counts.requests[UNKNOWN if action is None else action.name] += 1
-        return action, self._call(action.name, params, request, caller, codec)
+        call = self._call(action.name, params, request, caller, codec)
+        call.limits = limits
+        return action, call
+
+    def _limits_of(self, caller: AccessKey | None, request: HttpRequest, action: Action) -> ClientLimits | None:
+        """Returns the quotas of the caller, and counts what it sends. Raises SqsError while one is exceeded."""
+        principal = ANONYMOUS if caller is None else caller.principal
+        limits = None if self._quotas is None else self._quotas.limits_of(principal, "")
+        if limits is not None:
+            now_s = self._clock.monotonic_s()
+            wait_ms = limits.wait_ms(now_s)
+            if wait_ms:
+                raise SqsError(REQUEST_THROTTLED, f"Rate exceeded; try again in {wait_ms} ms.")
+            if action.name in _SENDS:
+                limits.send(len(request.body) + len(request.query), now_s)
+        return limits
 
     def _read_peek(self, request: HttpRequest, request_id: bytes) -> HttpResponse | tuple[Action, Call]:
         """Reads a request to /_aws/sqs/messages; refuses it if the broker has access keys or is not on loopback."""
@@ -168,6 +191,8 @@ class SqsRequestHandler:
                 await self._look_up(error)
                 result = await action.run(call)
             response = call.codec.encode(call.action, result, request_id)
+            if call.limits is not None and call.action == _RECEIVES:
+                call.limits.receive(len(response.body), self._clock.monotonic_s())
         except BaseException as error:
             if call.on_lost is not None:
                 call.on_lost()

@@ -5,6 +5,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
 from penstock.broker.queues.service import QueueService
 from penstock.broker.settings import SEPARATE, SQS_ACCOUNT, SQS_LIMITS, SQS_REGION, SQS_REGIONS, STRICT
@@ -12,7 +13,6 @@ from penstock.foundation.access_key_settings import SQS_SECRET_KEY
 from penstock.foundation.address import Address
 from penstock.foundation.clock import Clock
 from penstock.foundation.proxies import TRUSTED_PROXIES, Proxies
-from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credential_file import read_credentials
 from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
 from penstock.security.errors import InvalidCredentials
@@ -30,7 +30,7 @@ _NAMED_MAX: Final = 10
 def open_request_handler(
     service: QueueService,
     clock: Clock,
-    slices: TimeSlices,
+    broker: Broker,
     http: Address,
     credentials: Path | None,
     configs: Configs,
@@ -58,7 +58,14 @@ def open_request_handler(
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
     )
     return SqsRequestHandler(
-        service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys, stored=stored
+        service,
+        clock=clock,
+        slices=broker.slices,
+        endpoint=endpoint,
+        seed=seed,
+        credentials=keys,
+        stored=stored,
+        quotas=broker.quotas,
     )
 
 

@@ -1,0 +1,98 @@
+"""Quotas of users apply to their requests for queues, together with those to topics."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker.client_limits import WINDOW_S
+from penstock.client.cluster import KafkaClient
+from penstock.client.quotas import ClientQuotas
+from penstock.cluster.client_quotas import CONSUMER_RATE, PRODUCER_RATE
+from penstock.foundation.quota_entities import USER, Entity
+from tests.brokers import BrokerProcess
+from tests.clients.waiting import wait_until
+from tests.sqs_clients import PROTOCOLS, sqs_client
+
+from .queue_calls import code_of, message_of, receive, refused
+from .test_credentials import with_credentials
+
+KEYS = """
+keys:
+  - {access_key: AKSMALL, secret: the-small-secret}
+  - {access_key: AKFREE, secret: the-free-secret}
+"""
+SECRETS = {"AKSMALL": "the-small-secret", "AKFREE": "the-free-secret"}
+RATE = 1000.0
+"""Bytes per second; at once, a client may take what it may take in WINDOW_S."""
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    broker = with_credentials(tmp_path_factory.mktemp("quotas"), KEYS).start()
+    yield broker
+    broker.finish()
+
+
+@pytest.fixture(params=PROTOCOLS)
+def client(request: pytest.FixtureRequest, guarded: BrokerProcess, models: Any) -> Any:
+    def make(key: str) -> Any:
+        return sqs_client(guarded.http, request.param, models, key=key, secret=SECRETS[key])
+
+    return make
+
+
+def limit(broker: BrokerProcess, user: str, **values: float | None) -> None:
+    async def change() -> None:
+        async with KafkaClient(broker.kafka) as connected:
+            entity: Entity = ((USER, user),)
+            await ClientQuotas(connected).change(entity, values)
+
+    asyncio.run(change())
+
+
+def test_a_user_that_sends_too_much_is_refused_for_a_while_and_others_are_not(
+    guarded: BrokerProcess, client: Any, name: str
+) -> None:
+    small, free = client("AKSMALL"), client("AKFREE")
+    url = free.create_queue(QueueName=name)["QueueUrl"]
+    limit(guarded, "AKSMALL", **{PRODUCER_RATE: RATE})
+    body = "x" * int(RATE * WINDOW_S * 1.5)
+
+    def is_throttled() -> bool:
+        try:
+            small.send_message(QueueUrl=url, MessageBody=body)
+        except small.exceptions.ClientError as error:
+            return bool(error.response["Error"]["Code"] == "RequestThrottled")
+        return False
+
+    wait_until(is_throttled, "the quota applies")
+    with refused() as raised:
+        small.receive_message(QueueUrl=url)
+    assert code_of(raised) == "RequestThrottled"
+    assert "Rate exceeded; try again in" in message_of(raised)
+    assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    free.send_message(QueueUrl=url, MessageBody=body)
+    limit(guarded, "AKSMALL", **{PRODUCER_RATE: None})
+    wait_until(lambda: not is_throttled(), "the quota is gone")
+
+
+def test_a_user_that_receives_too_much_is_refused_for_a_while(guarded: BrokerProcess, client: Any, name: str) -> None:
+    small, free = client("AKSMALL"), client("AKFREE")
+    url = free.create_queue(QueueName=name)["QueueUrl"]
+    for _ in range(3):
+        free.send_message(QueueUrl=url, MessageBody="x" * int(RATE * WINDOW_S * 1.5))
+    limit(guarded, "AKSMALL", **{CONSUMER_RATE: RATE})
+
+    def is_throttled() -> bool:
+        try:
+            receive(small, url, 1, VisibilityTimeout=0)
+        except small.exceptions.ClientError as error:
+            return bool(error.response["Error"]["Code"] == "RequestThrottled")
+        return False
+
+    wait_until(is_throttled, "the quota applies")
+    assert receive(free, url, 1, 20)
+    limit(guarded, "AKSMALL", **{CONSUMER_RATE: None})
+    wait_until(lambda: not is_throttled(), "the quota is gone")
