@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.client_limits import ClientQuotas
 from penstock.cluster.image import ClusterImage
 from penstock.network.kafka_listener import KafkaListener
 from penstock.network.large_request import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, BufferPool, LargeRequest
@@ -19,6 +20,7 @@ class Answers:
 
     configs = Settings()
     image = ClusterImage()
+    quotas = ClientQuotas(dict)
 
 
 @pytest.fixture
