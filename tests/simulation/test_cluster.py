@@ -73,8 +73,8 @@ def test_acknowledged_records_are_never_lost(seed: int) -> None:
     assert _run(seed)["steps"] >= STEPS
 
 
-def test_a_replica_whose_log_lost_its_first_segment_does_not_pass_for_a_whole_one() -> None:
-    """Power loss took the first segment, of which nothing was fsynced, and left the next ones."""
+def test_what_is_left_of_a_log_whose_removal_was_interrupted_is_not_a_log() -> None:
+    """On a full disk, which could not note the removal: its first segment was gone, the next ones were left."""
     assert _run(7003521)["steps"] >= STEPS
 
 

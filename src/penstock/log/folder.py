@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition, uuid_text
-from penstock.log.checkpoint import FAILED_SYNC_FILE, CheckpointFile
+from penstock.log.checkpoint import FAILED_SYNC_FILE, FILE_NAME, CheckpointFile
 from penstock.log.disk import Disk
 
 LOGS: Final = "logs"
@@ -55,8 +55,10 @@ class LogFolder:
         return path in self._made and not self.disk.names(path)
 
     def is_leftover(self, path: str) -> bool:
-        """Whether the folder has files, but is not in the manifest: the log's creation or removal was interrupted."""
-        return path not in self._made and bool(self.disk.names(path))
+        """Whether the log's creation or removal was interrupted: its folder has files, but is not in the manifest or
+        has no checkpoint file, which every log has from its creation on."""
+        names = self.disk.names(path)
+        return bool(names) and (path not in self._made or FILE_NAME not in names)
 
     def find_lost(self) -> frozenset[str]:
         """Returns the paths of all logs that the manifest lists and whose folders are missing."""
@@ -95,6 +97,8 @@ class LogFolder:
                 del self._made[path]
             is_noted = self._try_append([f"-{path}" for path in noted])
             for path in paths:
+                if not is_noted:  # first the checkpoint: without it, what a crash leaves is no log
+                    self.disk.remove(f"{path}/{FILE_NAME}")
                 self.disk.remove(path)
             for parent in sorted({path.rpartition("/")[0] for path in paths}):
                 if not self.disk.names(parent):

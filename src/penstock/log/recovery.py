@@ -68,8 +68,6 @@ def open_log(
     if names in ([], [FILE_NAME]):
         checkpoint = replace(checkpoint, boot_id=boot_id)
         return _new_log(disk, folder, settings, checkpoint_file, checkpoint, first_offset, now_ms)
-    if bases and _has_lost_start(folder, bases[0], checkpoint, trusted, boot_id):
-        names, bases = _remove_segments(disk, folder, names), []
     bases = bases or [first_offset]
     segments = [Segment(disk, folder, base, has_index=f"{segment_name(base)}.index" in names) for base in bases]
     with ExitStack() as opened:
@@ -78,6 +76,8 @@ def open_log(
             segment.created_ms = now_ms
         if checkpoint.boot_id != boot_id:
             _repair_after_power_loss(segments, checkpoint.start_offset, trusted, settings.index_interval_bytes)
+        elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
+            raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
         _drop_empty(segments)
         if not settings.compacted and not checkpoint.has_holes:
             _check_chain(folder, segments, trusted)
@@ -179,29 +179,6 @@ def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
     return min((gap for gap in gaps if gap is not None), default=LONG_MAX)
-
-
-def _has_lost_start(folder: str, base: int, checkpoint: Checkpoint, trusted: int, boot_id: str) -> bool:
-    """Whether the first segments of a log are missing, and nothing of it was ever fsynced: power loss can remove
-    their files, but leave those of later segments. Then nothing of the log may stay: a gap at its start would look
-    like retention, and this replica like one that has everything. `base`: the first offset of the first segment that
-    is there. Raises DamagedLog if durable segments are missing that retention cannot have removed."""
-    start = checkpoint.start_offset
-    if base <= start:
-        return False
-    if trusted <= start:
-        return True
-    if checkpoint.boot_id == boot_id:
-        raise DamagedLog(f"{folder} starts at {base} instead of {start}")
-    return False  # retention has removed what was durable; power loss took the checkpoint with the new start
-
-
-def _remove_segments(disk: Disk, folder: str, names: list[str]) -> list[str]:
-    """Removes all files of segments, and producer snapshots; returns the names of the other files."""
-    gone = {name for name in names if name.partition(".")[0].isdecimal()}
-    for name in gone:
-        disk.remove(f"{folder}/{name}")
-    return [name for name in names if name not in gone]
 
 
 def _repair_after_power_loss(

@@ -178,7 +178,7 @@ class ReplicaLogs:
         specs = [spec for replica in batch for spec in replica.specs if spec.settings.storage is Storage.DISK]
         lost = {spec.path for spec in specs if folder.is_lost(spec.path)}
         # A lost log of a replica outside the ISR is recreated and fetched from the others. So is one whose removal
-        # was interrupted by power loss: without its first segments, the rest looks trimmed.
+        # was interrupted by a crash: without its first segments, the rest looks trimmed.
         found = lost | {spec.path for spec in specs if folder.is_leftover(spec.path)}
         recreated = sorted(spec.path for spec in specs if spec.path in found and not spec.in_sync)
         if recreated:

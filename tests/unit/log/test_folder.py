@@ -170,3 +170,26 @@ def test_logs_are_removed_from_a_full_disk() -> None:
     assert disk.names(ORDERS) == []
     assert not LogFolder(disk).is_made(ORDERS)
     assert LogFolder(disk).is_made(OTHERS)
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+def test_leftovers_of_a_log_are_recognised_though_a_full_disk_could_not_note_its_removal(operation: int) -> None:
+    """A disk removes the files of a folder one by one if it is too full even for a rename; then the process dies."""
+    disk = FakeDisk(Random(operation))
+    full = FullDisk(disk)
+    folder = LogFolder(full)
+    folder.make([ORDERS, OTHERS])
+    for path in (ORDERS, OTHERS):
+        open_in(disk, path)
+    full.free_bytes = 0
+    whole = disk.names(ORDERS)
+    disk.die_after(operation)
+    with suppress(Killed, StorageError):
+        folder.remove([ORDERS])
+    disk.restart()
+    again = LogFolder(disk)
+    found = disk.names(ORDERS)
+    assert again.is_made(ORDERS)
+    assert not again.is_leftover(OTHERS)
+    assert found == whole or again.is_leftover(ORDERS) or again.is_lost(ORDERS)
+    assert found or again.is_lost(ORDERS)

@@ -197,35 +197,6 @@ def test_a_segment_that_power_loss_took_ends_the_log(disk: OsDisk, folder: Path)
     assert sorted(folder.glob("*.log"))[:2] == paths[:2]
 
 
-@pytest.mark.parametrize("has_checkpoint", [False, True])
-def test_of_a_log_whose_first_segment_power_loss_took_nothing_stays(
-    disk: OsDisk, folder: Path, has_checkpoint: bool
-) -> None:
-    """What is left would look like a log that retention has trimmed, and its replica like one that has everything."""
-    log = filled(disk)
-    killed(log)
-    if not has_checkpoint:
-        (folder / "checkpoint").unlink()
-    paths = sorted(folder.glob("*.log"))
-    paths[0].unlink()
-    found = recovered(disk, OTHER_BOOT)
-    assert (found.log.start_offset, found.log.end_offset) == (0, 0)
-    assert [path.stem for path in sorted(folder.glob("*.log"))] == [paths[0].stem]
-    assert append(found.log, b"next").base_offset == 0
-    assert recovered(disk, OTHER_BOOT).log.end_offset == 1
-
-
-def test_segments_that_retention_removed_before_power_was_lost_are_not_missed(disk: OsDisk, folder: Path) -> None:
-    log = filled(disk)
-    sync(log)
-    end = log.end_offset
-    killed(log)
-    paths = sorted(folder.glob("*.log"))
-    paths[0].unlink()  # the checkpoint with the new log start offset was not fsynced
-    found = recovered(disk, OTHER_BOOT)
-    assert (found.log.start_offset, found.log.end_offset) == (int(paths[1].stem), end)
-
-
 # -- damage before the checkpoint: never repaired by forgetting
 
 Damage = Callable[[list[Path]], object]

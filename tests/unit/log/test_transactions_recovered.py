@@ -249,7 +249,6 @@ def test_a_transaction_that_may_have_ended_in_what_is_gone_is_not_open_for_ever(
     end(log, 7, True)
     for _ in range(4):
         append(log, b"y" * 600)
-    log.sync()
     log.trim(5)
     for name in disk.names(FOLDER):
         if name.endswith(".producers"):
