@@ -18,12 +18,11 @@ from tests.sqs_clients import PROTOCOLS, sqs_client
 from .queue_calls import code_of, message_of, receive, refused
 from .test_credentials import with_credentials
 
-KEYS = """
-keys:
-  - {access_key: AKSMALL, secret: the-small-secret}
-  - {access_key: AKFREE, secret: the-free-secret}
-"""
-SECRETS = {"AKSMALL": "the-small-secret", "AKFREE": "the-free-secret"}
+SECRET = "the-right-secret"
+LIMITED = [f"AK{what}{protocol.upper()}" for what in ("SENDER", "RECEIVER") for protocol in PROTOCOLS]
+"""A user for each test: what one has taken too much is remembered for a while."""
+FREE = "AKFREE"
+KEYS = "keys:\n" + "".join(f"  - {{access_key: {key}, secret: {SECRET}}}\n" for key in (*LIMITED, FREE))
 RATE = 1000.0
 """Bytes per second; at once, a client may take what it may take in WINDOW_S."""
 
@@ -36,9 +35,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture(params=PROTOCOLS)
-def client(request: pytest.FixtureRequest, guarded: BrokerProcess, models: Any) -> Any:
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def client(protocol: str, guarded: BrokerProcess, models: Any) -> Any:
     def make(key: str) -> Any:
-        return sqs_client(guarded.http, request.param, models, key=key, secret=SECRETS[key])
+        return sqs_client(guarded.http, protocol, models, key=key, secret=SECRET)
 
     return make
 
@@ -53,11 +57,12 @@ def limit(broker: BrokerProcess, user: str, **values: float | None) -> None:
 
 
 def test_a_user_that_sends_too_much_is_refused_for_a_while_and_others_are_not(
-    guarded: BrokerProcess, client: Any, name: str
+    guarded: BrokerProcess, client: Any, protocol: str, name: str
 ) -> None:
-    small, free = client("AKSMALL"), client("AKFREE")
+    user = f"AKSENDER{protocol.upper()}"
+    small, free = client(user), client(FREE)
     url = free.create_queue(QueueName=name)["QueueUrl"]
-    limit(guarded, "AKSMALL", **{PRODUCER_RATE: RATE})
+    limit(guarded, user, **{PRODUCER_RATE: RATE})
     body = "x" * int(RATE * WINDOW_S * 1.5)
 
     def is_throttled() -> bool:
@@ -68,22 +73,27 @@ def test_a_user_that_sends_too_much_is_refused_for_a_while_and_others_are_not(
         return False
 
     wait_until(is_throttled, "the quota applies")
+    (taken,) = receive(small, url, 1, 20)
+    small.delete_message(QueueUrl=url, ReceiptHandle=taken["ReceiptHandle"])
     with refused() as raised:
-        small.receive_message(QueueUrl=url)
+        small.send_message(QueueUrl=url, MessageBody="x")
     assert code_of(raised) == "RequestThrottled"
     assert "Rate exceeded; try again in" in message_of(raised)
     assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
     free.send_message(QueueUrl=url, MessageBody=body)
-    limit(guarded, "AKSMALL", **{PRODUCER_RATE: None})
+    limit(guarded, user, **{PRODUCER_RATE: None})
     wait_until(lambda: not is_throttled(), "the quota is gone")
 
 
-def test_a_user_that_receives_too_much_is_refused_for_a_while(guarded: BrokerProcess, client: Any, name: str) -> None:
-    small, free = client("AKSMALL"), client("AKFREE")
+def test_a_user_that_receives_too_much_is_refused_for_a_while(
+    guarded: BrokerProcess, client: Any, protocol: str, name: str
+) -> None:
+    user = f"AKRECEIVER{protocol.upper()}"
+    small, free = client(user), client(FREE)
     url = free.create_queue(QueueName=name)["QueueUrl"]
     for _ in range(3):
         free.send_message(QueueUrl=url, MessageBody="x" * int(RATE * WINDOW_S * 1.5))
-    limit(guarded, "AKSMALL", **{CONSUMER_RATE: RATE})
+    limit(guarded, user, **{CONSUMER_RATE: RATE})
 
     def is_throttled() -> bool:
         try:
@@ -92,7 +102,10 @@ def test_a_user_that_receives_too_much_is_refused_for_a_while(guarded: BrokerPro
             return bool(error.response["Error"]["Code"] == "RequestThrottled")
         return False
 
+    (held,) = receive(small, url, 1, 20)
     wait_until(is_throttled, "the quota applies")
+    small.send_message(QueueUrl=url, MessageBody="x")
+    small.delete_message(QueueUrl=url, ReceiptHandle=held["ReceiptHandle"])
     assert receive(free, url, 1, 20)
-    limit(guarded, "AKSMALL", **{CONSUMER_RATE: None})
+    limit(guarded, user, **{CONSUMER_RATE: None})
     wait_until(lambda: not is_throttled(), "the quota is gone")

@@ -84,20 +84,6 @@ class ClientLimits:
             found = max(found, min(self.busy.debt_ms(now_s), REQUEST_THROTTLE_MS_MAX))
         return found
 
-    def wait_ms(self, now_s: float) -> int:
-        """Returns for how long a client of queues must wait, whose requests are refused meanwhile."""
-        return max((meter.debt_ms(now_s) for meter in (self.produced, self.fetched) if meter is not None), default=0)
-
-    def send(self, count: int, now_s: float) -> None:
-        """Counts the bytes of messages that a client sends to a queue."""
-        if self.produced is not None:
-            self.produced.take(count, now_s)
-
-    def receive(self, count: int, now_s: float) -> None:
-        """Counts the bytes of messages that a client receives from a queue."""
-        if self.fetched is not None:
-            self.fetched.take(count, now_s)
-
     def change(self, api_key: int, version: int, partitions: int, now_s: float) -> None:
         """Counts partitions that are about to be created or deleted. Raises ThrottlingQuotaExceeded (KIP-599)."""
         if self.changed is None:

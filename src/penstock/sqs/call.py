@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.client_limits import ClientLimits
+from penstock.broker.client_limits import Meter
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
@@ -74,8 +74,8 @@ class Call:
     endpoint: Endpoint
     slices: TimeSlices
     codec: Codec = JSON
-    limits: ClientLimits | None = None
-    """The quotas of the caller; None if it has none."""
+    meter: Meter | None = None
+    """Counts the bytes that the caller sends or receives; None if it has no quota of them."""
     on_lost: Callable[[], None] | None = None
     """Callback that undoes the action if the client cannot have received the response; None if nothing is undone."""
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import Final
 
-from penstock.broker.client_limits import ClientLimits, ClientQuotas
+from penstock.broker.client_limits import ClientQuotas, Meter
 from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 from penstock.foundation.eager_task import start
@@ -135,7 +135,7 @@ class SqsRequestHandler:
                 raise SqsError(INVALID_ACTION, f"There is no action {shown!r}.")
             if caller is not None:
                 _check_permission(caller, action)
-            limits = self._limits_of(caller, request, action)
+            meter = self._meter_of(caller, action)
             if target is not None:
                 params = json_codec.decode(request.body)
             yield
@@ -144,21 +144,21 @@ class SqsRequestHandler:
         finally:
             self.request_counts.requests[UNKNOWN if action is None else action.name] += 1
         call = self._call(action.name, params, request, caller, codec)
-        call.limits = limits
+        call.meter = meter
         return action, call
 
-    def _limits_of(self, caller: AccessKey | None, request: HttpRequest, action: Action) -> ClientLimits | None:
-        """Returns the quotas of the caller, and counts what it sends. Raises SqsError while one is exceeded."""
+    def _meter_of(self, caller: AccessKey | None, action: Action) -> Meter | None:
+        """Returns the meter of what the action sends or receives. Raises SqsError while the caller's quota of it is
+        exceeded. Other actions are never refused: a client must be able to delete what it has received."""
         principal = ANONYMOUS if caller is None else caller.principal
         limits = None if self._quotas is None else self._quotas.limits_of(principal, "")
-        if limits is not None:
-            now_s = self._clock.monotonic_s()
-            wait_ms = limits.wait_ms(now_s)
-            if wait_ms:
-                raise SqsError(REQUEST_THROTTLED, f"Rate exceeded; try again in {wait_ms} ms.")
-            if action.name in _SENDS:
-                limits.send(len(request.body) + len(request.query), now_s)
-        return limits
+        if limits is None:
+            return None
+        meter = limits.produced if action.name in _SENDS else limits.fetched if action.name == _RECEIVES else None
+        wait_ms = 0 if meter is None else meter.debt_ms(self._clock.monotonic_s())
+        if wait_ms:
+            raise SqsError(REQUEST_THROTTLED, f"Rate exceeded; try again in {wait_ms} ms.")
+        return meter
 
     def _read_peek(self, request: HttpRequest, request_id: bytes) -> HttpResponse | tuple[Action, Call]:
         """Reads a request to /_aws/sqs/messages; refuses it if the broker has access keys or is not on loopback."""
@@ -191,8 +191,9 @@ class SqsRequestHandler:
                 await self._look_up(error)
                 result = await action.run(call)
             response = call.codec.encode(call.action, result, request_id)
-            if call.limits is not None and call.action == _RECEIVES:
-                call.limits.receive(len(response.body), self._clock.monotonic_s())
+            if call.meter is not None:
+                moved = len(response.body) if call.action == _RECEIVES else len(call.request.body)
+                call.meter.take(moved, self._clock.monotonic_s())
         except BaseException as error:
             if call.on_lost is not None:
                 call.on_lost()

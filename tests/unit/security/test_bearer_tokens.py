@@ -203,18 +203,23 @@ class Reads:
         return found
 
 
-def on_clock(work: Callable[[Callable[[float], None]], Awaitable[None]]) -> None:
-    """Runs `work` on an event loop whose time only advances by the function that it gets."""
-    loop = asyncio.new_event_loop()
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time only advances when it is told to."""
+
     now_s = 1000.0
 
-    def advance(seconds: float) -> None:
-        nonlocal now_s
-        now_s += seconds
+    def time(self) -> float:
+        return self.now_s
 
-    loop.time = lambda: now_s  # type: ignore[method-assign]
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def on_clock(work: Callable[[Callable[[float], None]], Awaitable[None]]) -> None:
+    """Runs `work` on an event loop whose time only advances by the function that it gets."""
+    loop = SteppedLoop()
     try:
-        loop.run_until_complete(work(advance))
+        loop.run_until_complete(work(loop.advance))
     finally:
         loop.close()
 

@@ -4,6 +4,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -174,10 +175,8 @@ def test_no_message_but_the_right_one_ends_a_login(messages: list[bytes]) -> Non
             for message in messages:
                 await exchange.step(message)
 
-        try:
+        with suppress(LoginFailed):
             asyncio.run(send())
-        except LoginFailed as error:
-            assert error.message  # noqa: PT017 - what a client is told
         assert not exchange.is_done
 
 
