@@ -176,8 +176,8 @@ class Node:
         self._sqs = open_request_handler(self._queues, clock, broker, self.http, credentials, configs, stored)
         self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
         self._endpoints.rules = MonitoringRules.read(configs)
-        authenticator = Authenticator(lambda: self._sqs.credentials)
-        self._endpoints.registry = serve_registry(broker, self._schemas, authenticator).answer
+        authenticator, proxies = Authenticator(lambda: self._sqs.credentials), self._endpoints.rules.proxies
+        self._endpoints.registry = serve_registry(broker, self._schemas, authenticator, proxies).answer
         self._metrics.collectors += self._sqs.request_counts, authenticator
 
     def _create_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:

@@ -1,15 +1,16 @@
 """Quotas of users apply to their requests for queues, together with those to topics."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from penstock.broker.client_limits import WINDOW_S
+from penstock.broker.client_limits import REQUEST_THROTTLE_MS_MAX, WINDOW_S
 from penstock.client.cluster import KafkaClient
 from penstock.client.quotas import ClientQuotas
-from penstock.cluster.client_quotas import CONSUMER_RATE, PRODUCER_RATE
+from penstock.cluster.client_quotas import CONSUMER_RATE, PRODUCER_RATE, REQUEST_PERCENTAGE
 from penstock.foundation.quota_entities import USER, Entity
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
@@ -19,7 +20,7 @@ from .queue_calls import code_of, message_of, receive, refused
 from .test_credentials import with_credentials
 
 SECRET = "the-right-secret"
-LIMITED = [f"AK{what}{protocol.upper()}" for what in ("SENDER", "RECEIVER") for protocol in PROTOCOLS]
+LIMITED = [f"AK{what}{protocol.upper()}" for what in ("SENDER", "RECEIVER", "SPENDER") for protocol in PROTOCOLS]
 """A user for each test: what one has taken too much is remembered for a while."""
 FREE = "AKFREE"
 KEYS = "keys:\n" + "".join(f"  - {{access_key: {key}, secret: {SECRET}}}\n" for key in (*LIMITED, FREE))
@@ -109,3 +110,23 @@ def test_a_user_that_receives_too_much_is_refused_for_a_while(
     assert receive(free, url, 1, 20)
     limit(guarded, user, **{CONSUMER_RATE: None})
     wait_until(lambda: not is_throttled(), "the quota is gone")
+
+
+def test_requests_of_a_user_that_has_used_too_much_of_the_brokers_time_are_delayed(
+    guarded: BrokerProcess, client: Any, protocol: str, name: str
+) -> None:
+    user = f"AKSPENDER{protocol.upper()}"
+    small = client(user)
+    url = client(FREE).create_queue(QueueName=name)["QueueUrl"]
+    limit(guarded, user, **{REQUEST_PERCENTAGE: 0.0001})
+    delay_s = REQUEST_THROTTLE_MS_MAX / 1000
+
+    def elapsed_s() -> float:
+        started_s = time.monotonic()
+        small.get_queue_attributes(QueueUrl=url)
+        return time.monotonic() - started_s
+
+    wait_until(lambda: elapsed_s() >= delay_s, "the quota applies")
+    assert min(elapsed_s() for _ in range(2)) >= delay_s
+    limit(guarded, user, **{REQUEST_PERCENTAGE: None})
+    wait_until(lambda: elapsed_s() < delay_s, "the quota is gone")

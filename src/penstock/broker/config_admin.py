@@ -15,7 +15,7 @@ from penstock.coordination.store import ABSENT, Delete, Op, Put
 from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.errors import InvalidConfig, InvalidRequest
 from penstock.foundation.settings import Table
-from penstock.groups.group_configs import GROUP_CONFIGS, check_group_configs
+from penstock.groups.group_configs import DEAD_LETTER_TOPIC, GROUP_CONFIGS, check_group_configs
 from penstock.log.setting_table import LOG_SETTINGS
 from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS, check_subscription
 
@@ -68,14 +68,15 @@ def _check(call: Call, operation: Operation, kind: int, name: str) -> None:
     call.check(operation, subject, CLUSTER_NAME if subject is ResourceType.CLUSTER else name)
 
 
-async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_only: bool) -> None:
-    """Changes the settings of one resource (of type `kind`). Raises InvalidRequest or InvalidConfig."""
+async def alter(call: Call, broker: Broker, kind: int, name: str, change: Alter, validate_only: bool) -> None:
+    """Changes the settings of one resource (of type `kind`), which `call` may do. Raises InvalidRequest or
+    InvalidConfig, and NotAuthorized if a new setting needs another permission."""
     if kind == Resource.TOPIC:
         await _alter_topic(broker, name, change, validate_only)
     elif kind == Resource.BROKER:
         await _alter_broker(broker, name, change, validate_only)
     elif kind == Resource.GROUP:
-        await _alter_group(broker, name, change, validate_only)
+        await _alter_group(call, broker, name, change, validate_only)
     elif kind == Resource.CLIENT_METRICS:
         await _alter_client_metrics(broker, name, change, validate_only)
     else:
@@ -122,13 +123,17 @@ async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only:
         await broker.metadata.change(plan)
 
 
-async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
-    """Changes the settings of a group, which need not exist (KIP-848)."""
+async def _alter_group(call: Call, broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
+    """Changes the settings of a group, which need not exist (KIP-848). A new topic for its dead letters must be one
+    that the client may write to, since brokers will do so for the group."""
     if not name:
         raise InvalidRequest("the group id is empty; give the id of the group")
 
     def check(image: ClusterImage, wanted: Mapping[str, str]) -> None:
         check_group_configs(wanted, broker.configs.__getitem__)
+        dead_letters = wanted.get(DEAD_LETTER_TOPIC, "")
+        if dead_letters and dead_letters != image.group_configs.get(name, {}).get(DEAD_LETTER_TOPIC):
+            call.check(Operation.WRITE, ResourceType.TOPIC, dead_letters)
 
     await _replace(
         broker, keys.group_config(name), lambda image: image.group_configs.get(name, {}), change, check, validate_only

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from penstock.foundation.http import HttpRequest
 from penstock.foundation.networks import Networks
 
 TRUSTED_PROXIES: Final = "http.trusted.proxies"
@@ -24,6 +25,10 @@ class Proxies:
     def has(self, host: str) -> bool:
         """Returns whether a peer is one of these."""
         return self._networks.has(host)
+
+    def client_host(self, request: HttpRequest) -> str:
+        """Returns the address of the client of a request."""
+        return self.client_of(request.host, request.headers.get(b"x-forwarded-for", b"").decode("latin-1"))
 
     def client_of(self, host: str, forwarded: str) -> str:
         """Returns the address of the client of a request. `host`: the peer. `forwarded`: X-Forwarded-For, to which

@@ -40,7 +40,7 @@ class MonitoringRules:
         believed. Raises InvalidConfig."""
         self._metrics = Networks(METRICS_ALLOW, metrics)
         self._health = Networks(HEALTH_ALLOW, health)
-        self._proxies = Proxies(proxies)
+        self.proxies: Final = Proxies(proxies)
 
     @classmethod
     def read(cls, configs: Configs) -> "MonitoringRules":
@@ -56,8 +56,7 @@ class MonitoringRules:
             return None
         if not allowed:
             return None
-        forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
-        if allowed.has(self._proxies.client_of(request.host, forwarded)):
+        if allowed.has(self.proxies.client_host(request)):
             return None
         return HttpResponse(status=HTTPStatus.FORBIDDEN, body=f"your address is not in {name}\n".encode())
 

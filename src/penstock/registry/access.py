@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from penstock.schemas.registry.errors import RegistryError
 from penstock.schemas.registry.subjects import Subject
+from penstock.security.certificate_principal import ANONYMOUS
 from penstock.security.credentials import AccessKey, Keys
 
 READ: Final = "Read"
@@ -97,6 +98,12 @@ class Authenticator:
             value=self.failures,
         )
 
+    def principal(self, key_name: str) -> str:
+        """Returns whose request it is that was sent with an access key."""
+        credentials = self._credentials()
+        key = None if credentials is None else credentials.find(key_name)
+        return f"User:{key_name}" if key is None and key_name else ANONYMOUS if key is None else key.principal
+
     def access(self, key_name: str) -> Access:
         """Returns the rights of an access key. Raises Unauthorized if it does not exist, or not any more."""
         credentials = self._credentials()
@@ -106,6 +113,11 @@ class Authenticator:
         if key is None:
             raise Unauthorized
         return Access(key)
+
+
+def claimed_key(headers: Mapping[bytes, bytes]) -> str:
+    """Returns the access key that a request names, right or wrong; "" if it names none."""
+    return _read(headers.get(b"authorization", b""))[0]
 
 
 def _read(header: bytes) -> tuple[str, bytes]:

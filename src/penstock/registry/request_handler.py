@@ -13,8 +13,10 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, PenstockError
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.ids import SCHEMAS_TOPIC
+from penstock.foundation.proxies import Proxies
 from penstock.log.setting_table import BROKERS, WRITE_ACCESS
 from penstock.registry.access import CHALLENGE, Authenticator, Unauthorized
+from penstock.registry.audit_trail import RegistryAudit
 from penstock.registry.rest import (
     RestCall,
     RestRequest,
@@ -53,8 +55,16 @@ _RETRIABLE: Final = frozenset(
 class RegistryRequestHandler:
     """The schema registry's REST API on one broker. Any broker answers any request."""
 
-    def __init__(self, broker: Broker, service: RegistryService, authenticator: Authenticator) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        service: RegistryService,
+        authenticator: Authenticator,
+        audit: RegistryAudit | None = None,
+    ) -> None:
+        """`audit`: None if requests are not audited."""
         load_routes()
+        self._audit = audit
         self._broker = broker
         self._service = service
         self._authenticator = authenticator
@@ -69,10 +79,15 @@ class RegistryRequestHandler:
         try:
             key_name = self._authenticator.key_name(request.headers)
         except Unauthorized as error:
+            if self._audit is not None:
+                self._audit.login_failed(request)
             refused = encode_error(error)
             return HttpResponse(refused.status, refused.body, refused.content_type, CHALLENGE)
         method = request.method.decode("latin-1")
-        found = await self._answer(RestRequest(method, path, query, request.body, key_name))
+        sent = RestRequest(method, path, query, request.body, key_name)
+        found = await self._answer(sent)
+        if self._audit is not None:
+            self._audit.answered(request, self._authenticator.principal(key_name), sent, _writes(sent), found.status)
         return HttpResponse(status=found.status, body=found.body, content_type=found.content_type)
 
     async def answer_call(self, call: RegistryCallRequest) -> RegistryCallResponse:
@@ -157,11 +172,22 @@ class RegistryRequestHandler:
         return encode(await route.answer(call, *arguments))
 
 
-def serve_registry(broker: Broker, service: RegistryService, authenticator: Authenticator) -> RegistryRequestHandler:
+def serve_registry(
+    broker: Broker, service: RegistryService, authenticator: Authenticator, proxies: Proxies
+) -> RegistryRequestHandler:
     """Returns the handler of the REST API, which also answers the requests that other brokers forward."""
-    handler = RegistryRequestHandler(broker, service, authenticator)
+    audit = None if broker.audit is None else RegistryAudit(broker.audit, proxies)
+    handler = RegistryRequestHandler(broker, service, authenticator, audit)
     broker.answer_registry_call = handler.answer_call
     return handler
+
+
+def _writes(request: RestRequest) -> bool:
+    """Whether a request may change the registry."""
+    try:
+        return _find(request)[0].writes
+    except RegistryError:
+        return False
 
 
 def _find(request: RestRequest) -> tuple[Route, list[str], dict[str, list[str]]]:

@@ -35,6 +35,12 @@ class AccessDenied(Refused):
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
+    def __init__(self, message: str, *, operation: str = "", topic: str = "") -> None:
+        """`operation` and `topic`: what no ACL allows; empty if access keys or policies refuse the request."""
+        super().__init__(message)
+        self.operation = operation
+        self.topic = topic
+
 
 class LoginFailed(PenstockError):
     """A SASL login that failed. The client gets the message; `reason` is for the log of the broker."""

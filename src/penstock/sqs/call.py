@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.client_limits import Meter
+from penstock.broker.client_limits import ClientLimits, Meter
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
 from penstock.foundation.proxies import Proxies
 from penstock.foundation.time_slices import TimeSlices
+from penstock.security.authorizer import Authorizer
+from penstock.security.certificate_principal import ANONYMOUS
 from penstock.security.credentials import AccessKey
 from penstock.security.errors import AccessDenied
 from penstock.security.policies import Request, allows, denies
@@ -59,6 +61,8 @@ class Endpoint(NamedTuple):
     now_ms: Callable[[], int] = lambda: 0
     is_strict: Callable[[], bool] = lambda: False
     """Function that returns whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
+    authorizer: Authorizer | None = None
+    """Decides about the topics that queues are attached to; None if clients may use every topic."""
 
 
 @dataclass(slots=True)
@@ -76,6 +80,8 @@ class Call:
     codec: Codec = JSON
     meter: Meter | None = None
     """Counts the bytes that the caller sends or receives; None if it has no quota of them."""
+    limits: ClientLimits | None = None
+    """All quotas of the caller; None if it has none."""
     on_lost: Callable[[], None] | None = None
     """Callback that undoes the action if the client cannot have received the response; None if nothing is undone."""
 
@@ -236,6 +242,18 @@ class Call:
         space = self.space_in_arn(parts)
         found = self.find(parts.name, space)
         return space.full(parts.name) if found is None else found.name
+
+    # -- the caller
+
+    @property
+    def principal(self) -> str:
+        """Whose ACLs and quotas apply to this request."""
+        return ANONYMOUS if self.caller is None else self.caller.principal
+
+    @property
+    def caller_name(self) -> str:
+        """The caller as error messages name it."""
+        return "anonymous" if self.caller is None else self.caller.access_key
 
     # -- names in the response
 

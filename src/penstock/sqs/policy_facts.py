@@ -26,7 +26,7 @@ def facts_of(request: HttpRequest, account: str, region: str, proxies: Proxies, 
     if proxies.has(request.host):
         is_secure = headers.get(b"x-forwarded-proto", b"").lower() == b"https"
     facts = {
-        SOURCE_IP: proxies.client_of(request.host, headers.get(b"x-forwarded-for", b"").decode("latin-1")),
+        SOURCE_IP: proxies.client_host(request),
         SECURE_TRANSPORT: str(is_secure).lower(),
         PRINCIPAL_ACCOUNT: account,
         REQUESTED_REGION: region,

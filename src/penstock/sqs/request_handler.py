@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import Final
 
-from penstock.broker.client_limits import ClientQuotas, Meter
+from penstock.broker.client_limits import REQUEST_THROTTLE_MS_MAX, ClientLimits, ClientQuotas, Meter
 from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 from penstock.foundation.eager_task import start
@@ -24,6 +24,7 @@ from penstock.security.key_ring import KeyRing
 from penstock.security.sigv4 import Verifier
 from penstock.security.stored_keys import StoredKeys
 from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
+from penstock.sqs.audit_trail import AuditTrail
 from penstock.sqs.call import Call, Endpoint
 from penstock.sqs.checks import Params
 from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
@@ -69,9 +70,10 @@ class SqsRequestHandler:
         credentials: Credentials | None = None,
         stored: StoredKeys | None = None,
         quotas: ClientQuotas | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         """`seed`: ten random bytes with which all request ids start. `credentials`: the access keys of a file, if
-        the broker has one. `stored`: those in the metadata store."""
+        the broker has one. `stored`: those in the metadata store. `audit`: None if requests are not audited."""
         load_actions()
         self._service = service
         self._clock = clock
@@ -85,6 +87,7 @@ class SqsRequestHandler:
         self._keys = KeyRing(credentials, stored)
         self._verifier = Verifier(self._keys)
         self._quotas = quotas
+        self._audit = audit
 
     @property
     def credentials(self) -> KeyRing | None:
@@ -97,6 +100,7 @@ class SqsRequestHandler:
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         request_id = b"%s%012x" % (self._prefix, next(self._numbers))
+        started_s = self._clock.monotonic_s()
         if request.path != "/" and peek_endpoint.is_peek(request):
             found = self._read_peek(request, request_id)
         elif len(request.body) > LARGE_BYTES:
@@ -106,7 +110,12 @@ class SqsRequestHandler:
         if isinstance(found, HttpResponse):
             return found
         work = self._run(*found, request_id)
-        return start(work) if found[0].is_eager else work
+        response = start(work) if found[0].is_eager else work
+        busy = None if found[1].limits is None else found[1].limits.busy
+        if busy is not None:
+            now_s = self._clock.monotonic_s()
+            busy.take(now_s - started_s, now_s)
+        return response
 
     async def _answer_large(self, request: HttpRequest, request_id: bytes) -> HttpResponse:
         found = await self._slices.run(self._read_steps(request, request_id))
@@ -118,12 +127,12 @@ class SqsRequestHandler:
         """Verifies and decodes a request; returns its action and Call, or an error response if it is refused."""
         target = request.headers.get(b"x-amz-target")
         action = None if target is None else TARGETS.get(target)
+        caller, params = None, Params()
         codec = JSON if target is not None else QUERY_JSON if query_json_codec.is_wanted(request) else QUERY_XML
         try:
             is_get = request.method in (b"GET", b"HEAD")
             if target is None and is_get and "Action=" not in request.query:  # signed or not
                 raise SqsError(UNKNOWN_OPERATION, "The URL has no parameter Action.")
-            caller = None
             if self._keys.is_required:
                 caller = self._verifier.verify(request, self._clock.now_ms())
             yield
@@ -135,25 +144,30 @@ class SqsRequestHandler:
                 raise SqsError(INVALID_ACTION, f"There is no action {shown!r}.")
             if caller is not None:
                 _check_permission(caller, action)
-            meter = self._meter_of(caller, action)
+            limits = self._limits_of(caller)
+            meter = None if limits is None else self._meter_of(limits, action)
             if target is not None:
                 params = json_codec.decode(request.body)
             yield
         except PenstockError as error:
-            return self._refuse(UNKNOWN if action is None else action.name, codec, error, request_id)
+            name = UNKNOWN if action is None else action.name
+            if self._audit is not None:
+                self._audit.refused(name, request, caller, params, error)
+            return self._refuse(name, codec, error, request_id)
         finally:
             self.request_counts.requests[UNKNOWN if action is None else action.name] += 1
         call = self._call(action.name, params, request, caller, codec)
-        call.meter = meter
+        call.limits, call.meter = limits, meter
         return action, call
 
-    def _meter_of(self, caller: AccessKey | None, action: Action) -> Meter | None:
+    def _limits_of(self, caller: AccessKey | None) -> ClientLimits | None:
+        if self._quotas is None:
+            return None
+        return self._quotas.limits_of(ANONYMOUS if caller is None else caller.principal, "")
+
+    def _meter_of(self, limits: ClientLimits, action: Action) -> Meter | None:
         """Returns the meter of what the action sends or receives. Raises SqsError while the caller's quota of it is
         exceeded. Other actions are never refused: a client must be able to delete what it has received."""
-        principal = ANONYMOUS if caller is None else caller.principal
-        limits = None if self._quotas is None else self._quotas.limits_of(principal, "")
-        if limits is None:
-            return None
         meter = limits.produced if action.name in _SENDS else limits.fetched if action.name == _RECEIVES else None
         wait_ms = 0 if meter is None else meter.debt_ms(self._clock.monotonic_s())
         if wait_ms:
@@ -185,6 +199,8 @@ class SqsRequestHandler:
     async def _run(self, action: Action, call: Call, request_id: bytes) -> HttpResponse:
         """Runs an action and returns its response. If it fails or is cancelled, undoes it with `call.on_lost`."""
         try:
+            if call.limits is not None and call.limits.busy is not None:
+                await self._wait_for(call.limits.busy)
             try:
                 result = await action.run(call)
             except UnknownQueue as error:
@@ -194,13 +210,23 @@ class SqsRequestHandler:
             if call.meter is not None:
                 moved = len(response.body) if call.action == _RECEIVES else len(call.request.body)
                 call.meter.take(moved, self._clock.monotonic_s())
+            if self._audit is not None:
+                self._audit.done(action.name, call.request, call.caller, call.params)
         except BaseException as error:
             if call.on_lost is not None:
                 call.on_lost()
             if not isinstance(error, Exception):
                 raise
+            if self._audit is not None and isinstance(error, PenstockError):
+                self._audit.refused(action.name, call.request, call.caller, call.params, error)
             return self._refuse(action.name, call.codec, error, request_id)
         return response if call.on_lost is None else response._replace(on_lost=call.on_lost)
+
+    async def _wait_for(self, busy: Meter) -> None:
+        """Delays a request whose caller has used more of the broker's time than its quota allows."""
+        debt_ms = busy.debt_ms(self._clock.monotonic_s())
+        if debt_ms:
+            await asyncio.sleep(min(debt_ms, REQUEST_THROTTLE_MS_MAX) / 1000)
 
     async def _look_up(self, error: UnknownQueue) -> None:
         """Waits, with a timeout, for a queue that is in the metadata store but not yet in the metadata image here.

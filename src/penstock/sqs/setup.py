@@ -17,6 +17,7 @@ from penstock.security.credential_file import read_credentials
 from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
 from penstock.security.errors import InvalidCredentials
 from penstock.security.stored_keys import StoredKeys
+from penstock.sqs.audit_trail import AuditTrail
 from penstock.sqs.call import Endpoint
 from penstock.sqs.namespaces import is_account
 from penstock.sqs.request_handler import SqsRequestHandler
@@ -56,6 +57,7 @@ def open_request_handler(
         now_ms=clock.now_ms,
         proxies=Proxies(configs[TRUSTED_PROXIES]),
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
+        authorizer=broker.authorizer,
     )
     return SqsRequestHandler(
         service,
@@ -66,6 +68,7 @@ def open_request_handler(
         credentials=keys,
         stored=stored,
         quotas=broker.quotas,
+        audit=None if broker.audit is None else AuditTrail(broker.audit, endpoint.proxies),
     )
 
 

@@ -21,7 +21,7 @@ async def alter_configs(request: AlterConfigsRequest, call: Call, broker: Broker
         code, message = 0, None
         try:
             check_alter(call, resource.resource_type, resource.resource_name)
-            await _replace(broker, resource, request.validate_only)
+            await _replace(call, broker, resource, request.validate_only)
         except PenstockError as error:
             code, message = error.code, error.message
         responses.append(
@@ -35,9 +35,9 @@ async def alter_configs(request: AlterConfigsRequest, call: Call, broker: Broker
     return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
-async def _replace(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
+async def _replace(call: Call, broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
     wanted = _wanted(resource)
-    await alter(broker, resource.resource_type, resource.resource_name, lambda _: dict(wanted), validate_only)
+    await alter(call, broker, resource.resource_type, resource.resource_name, lambda _: dict(wanted), validate_only)
 
 
 def _wanted(resource: AlterConfigsResource) -> dict[str, str]:

@@ -36,7 +36,7 @@ async def incremental_alter_configs(
         code, message = 0, None
         try:
             check_alter(call, resource.resource_type, resource.resource_name)
-            await _alter_one(broker, resource, request.validate_only)
+            await _alter_one(call, broker, resource, request.validate_only)
         except PenstockError as error:
             code, message = error.code, error.message
         responses.append(
@@ -50,7 +50,7 @@ async def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
-async def _alter_one(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
+async def _alter_one(call: Call, broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
     names = [entry.name for entry in resource.configs]
     if len(set(names)) != len(names):
         raise InvalidRequest(f"the request changes a setting of {resource.resource_name!r} twice")
@@ -62,7 +62,7 @@ async def _alter_one(broker: Broker, resource: AlterConfigsResource, validate_on
             _apply(entry, table, wanted)
         return wanted
 
-    await alter(broker, resource.resource_type, resource.resource_name, change, validate_only)
+    await alter(call, broker, resource.resource_type, resource.resource_name, change, validate_only)
 
 
 def _apply(entry: AlterableConfig, table: Table, wanted: dict[str, str]) -> None:

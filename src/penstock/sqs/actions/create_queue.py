@@ -15,6 +15,7 @@ from penstock.sqs.queue_names import ACCOUNT, check_name
 from penstock.sqs.redrive_policy import check_redrive
 from penstock.sqs.registry import action
 from penstock.sqs.tags import check_tags
+from penstock.sqs.topic_rights import check_read
 
 ACCOUNT_PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]*\.)?[0-9]{12}\.")
 TOPIC: Final = "PenstockTopic"
@@ -48,10 +49,13 @@ async def create_queue(call: Call) -> Result:
 
 
 def _check_topic(call: Call, topic: str | None) -> None:
-    """Raises AccessDenied if the topic to which the queue shall be attached belongs to another account, since the
-    queue's owner could read it. A topic whose name starts with an account id belongs to that account, any other topic
-    to the default account."""
-    if topic is None or call.caller is None:
+    """Raises AccessDenied if the caller may not read the topic to which the queue shall be attached, or if the topic
+    belongs to another account, since the queue's owner could read it. A topic whose name starts with an account id
+    belongs to that account, any other topic to the default account."""
+    if topic is None:
+        return
+    check_read(call, topic)
+    if call.caller is None:
         return
     own = call.space
     is_own = topic.startswith(own.prefix) if own.owner != ACCOUNT else not ACCOUNT_PREFIX.match(topic)

@@ -12,11 +12,14 @@ from penstock.sqs.errors import BATCH_TOO_LONG, SERIALIZATION, SqsError
 from penstock.sqs.limits import BATCH_BYTES_MAX
 from penstock.sqs.registry import action
 from penstock.sqs.sent_message import MessageDraft, read_message, send_result, too_long
+from penstock.sqs.topic_rights import check_writes
 
 
 @action("SendMessageBatch", is_eager=True)
 async def send_message_batch(call: Call) -> Result:
     queue = call.queue()
+    if queue.is_attached:
+        check_writes(call, [queue])
     entries = read_entries(call.params, call.action)
     if queue.settings.is_fifo:
         _check_fifo(queue, entries.values())
