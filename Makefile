@@ -5,13 +5,17 @@ STAMP := .venv/.installed
 # Hundreds of brokers and commands are started by the tests: compiled once is enough, whatever the environment says.
 # So pip need not compile what nobody uses, which takes it half a minute of CPU.
 export PYTHONDONTWRITEBYTECODE :=
+INSTALL := -c constraints.txt -e '.[dev]'
 
 .PHONY: demo docs test test-others test-spark collected lint bench serve simulate chaos spark fuzz hostile compatibility clean
 
+# uv takes half of pip's time. It does not read pip's settings: where these name another index, pip does it.
 $(STAMP): pyproject.toml setup.py constraints.txt $(foreach kernel,records schemas/columns,$(wildcard src/penstock/$(kernel)/*.pyx src/penstock/$(kernel)/*.pxi))
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'uv<1'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python $(INSTALL) || \
+		$(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(INSTALL)
 	@touch $@
 
 # Spark needs Java; where there is none, a wheel has one.
