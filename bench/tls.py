@@ -1,4 +1,4 @@
-"""`python -m bench.tls [--quick]`: what TLS costs, in throughput and CPU, against plaintext on the same broker.
+"""`python -m bench.tls [--quick]`: what TLS costs, in throughput and CPU, against plaintext and against Kafka's TLS.
 
 One blocking client with one connection, in this process: Python's `ssl` encrypts in OpenSSL. Each round measures all
 cases, one after the other, so that what else the machine does hits all of them.
@@ -8,7 +8,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -18,8 +18,10 @@ from typing import Final
 import click
 
 from bench.blocking_client import BlockingClient
+from bench.cache import NotRun
 from bench.frames import Shape, fetch_frame, produce_frame
 from bench.measure import cpu_s, machine
+from bench.peers.kafka import ApacheKafka
 from bench.report import AT_LEAST, Bar, Table
 from tests.brokers import BrokerProcess
 from tests.certificates import Certificates
@@ -34,6 +36,8 @@ BATCHES: Final = 64
 DEPTH: Final = 8
 RATIO_MIN: Final = 0.6
 """The goal at 128 KiB: throughput with TLS against plaintext."""
+KAFKA_MIN: Final = 1.0
+"""The goal at 128 KiB: throughput with TLS against Kafka's."""
 TOPICS: Final = {"1 KiB": "small-01", "128 KiB": "large-01"}
 
 
@@ -72,28 +76,47 @@ class Case:
     client_us: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A broker with a plaintext listener and one with TLS."""
+
+    pid: int
+    port: int
+    tls_port: int
+
+
 @contextmanager
-def broker_with_tls(folder: Path) -> Iterator[tuple[BrokerProcess, ssl.SSLContext]]:
-    made = Certificates(folder / "certificates")
+def penstock_with_tls(folder: Path, keystore: Path) -> Iterator[Server]:
+    listeners = {PLAIN: "PLAINTEXT", TLS: "SSL"}
     broker = BrokerProcess(
-        folder,
-        {"ssl.keystore.location": str(made.server())},
-        listeners={PLAIN: "PLAINTEXT", TLS: "SSL"},
-        by_exec=True,
+        folder, {"ssl.keystore.location": str(keystore)}, listeners=listeners, by_exec=True
     ).start()
     try:
-        yield broker, ssl.create_default_context(cafile=str(made.trust))
+        port, tls_port = (int(broker.at[name].rpartition(":")[2]) for name in (PLAIN, TLS))
+        yield Server(broker.pid, port, tls_port)
     finally:
         broker.stop()
 
 
-def port_of(broker: BrokerProcess, listener: str) -> int:
-    return int(broker.at[listener].rpartition(":")[2])
+@contextmanager
+def kafka_with_tls(folder: Path, keystore: Path) -> Iterator[Server | None]:
+    """Yields None where there is no Java or no Maven."""
+    broker = ApacheKafka(folder, keystore=keystore)
+    try:
+        broker.start()
+    except NotRun as reason:
+        print(f"without Kafka: {reason}")
+        yield None
+        return
+    try:
+        yield Server(broker.pid, broker.port, broker.tls_port)
+    finally:
+        broker.stop()
 
 
-def fill(broker: BrokerProcess, shape: Shape) -> None:
+def fill(server: Server, shape: Shape) -> None:
     """Creates the topic that is fetched, and writes its batches."""
-    with BlockingClient(port_of(broker, PLAIN)) as client:
+    with BlockingClient(server.port) as client:
         client.create_topic(TOPICS[shape.name], 2, {})
         for _ in range(BATCHES):
             client.exchange(produce_frame(TOPICS[shape.name], 1, shape, 1).data)
@@ -107,57 +130,80 @@ def frames_of(direction: str, shape: Shape) -> list[bytes]:
     return [fetch_frame(topic, 1, offset, shape.batch_bytes).data for offset in range(BATCHES)]
 
 
-def measure(
-    broker: BrokerProcess, context: ssl.SSLContext | None, frames: list[bytes], seconds: float, into: Case
-) -> None:
-    with Client(port_of(broker, PLAIN if context is None else TLS), context) as client:
+def measure(server: Server, context: ssl.SSLContext | None, frames: list[bytes], seconds: float, into: Case) -> None:
+    with Client(server.port if context is None else server.tls_port, context) as client:
         client.run(frames, seconds / 4)
-        broker_s, client_s = cpu_s(broker.pid), time.process_time()
+        broker_s, client_s = cpu_s(server.pid), time.process_time()
         count, passed_s = client.run(frames, seconds)
         into.per_s.append(count / passed_s)
-        into.broker_us.append((cpu_s(broker.pid) - broker_s) * 1e6 / count)
+        into.broker_us.append((cpu_s(server.pid) - broker_s) * 1e6 / count)
         into.client_us.append((time.process_time() - client_s) * 1e6 / count)
 
 
 def ask(rounds: int, seconds: float) -> Table:
     table = Table(
         slug="tls",
-        title="TLS against plaintext, one connection",
+        title="TLS against plaintext and against Kafka's TLS, one connection",
         columns=(
             "",
             "plain MB/s",
             "TLS MB/s",
-            "ratio",
+            "of plain",
             "bar",
-            "broker CPU, plain",
-            "broker CPU, TLS",
-            "client CPU, plain",
-            "client CPU, TLS",
+            "Kafka's TLS MB/s",
+            "of Kafka's",
+            "bar",
+            "broker CPU: plain",
+            "TLS",
+            "Kafka's TLS",
+            "client CPU: plain",
+            "TLS",
         ),
         notes=[
             f"One blocking client, {DEPTH} requests in flight, medians of {rounds} rounds of {seconds:g} s; CPU per "
             "request.",
-            "The client encrypts as well, so the ratio is of both sides together on this machine.",
+            "The client decrypts as well, so the ratio is of both sides together on this machine.",
         ],
     )
-    with tempfile.TemporaryDirectory() as folder, broker_with_tls(Path(folder)) as (broker, context):
+    kinds = [(shape, direction) for shape in SHAPES for direction in ("produce", "fetch")]
+    cases = {kind: (Case(), Case(), Case()) for kind in kinds}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        made = Certificates(Path(folder, "certificates"))
+        keystore, context = made.server(), ssl.create_default_context(cafile=str(made.trust))
+        ours = stack.enter_context(penstock_with_tls(Path(folder), keystore))
+        kafka = stack.enter_context(kafka_with_tls(Path(folder, "kafka"), keystore))
         for shape in SHAPES:
-            fill(broker, shape)
-        cases = {(shape, direction): (Case(), Case()) for shape in SHAPES for direction in ("produce", "fetch")}
+            fill(ours, shape)
+            if kafka is not None:
+                fill(kafka, shape)
         for _ in range(rounds):
-            for (shape, direction), (plain, tls) in cases.items():
+            for (shape, direction), (plain, tls, theirs) in cases.items():
                 frames = frames_of(direction, shape)
-                measure(broker, None, frames, seconds, plain)
-                measure(broker, context, frames, seconds, tls)
-    for (shape, direction), (plain, tls) in cases.items():
-        name = f"{direction} {shape}"
-        ratio = median(tls.per_s) / median(plain.per_s)
-        has_goal = shape.value_bytes >= 128 << 10
-        bar = table.verdict(name, ratio, Bar(sign=AT_LEAST, value=RATIO_MIN)) if has_goal else ""
-        rates = [f"{median(case.per_s) * shape.value_bytes / 1e6:,.1f}" for case in (plain, tls)]
-        cpu = [f"{median(of):,.0f} µs" for of in (plain.broker_us, tls.broker_us, plain.client_us, tls.client_us)]
-        table.rows.append((name, *rates, f"{ratio:.2f}", bar, *cpu))
+                measure(ours, None, frames, seconds, plain)
+                measure(ours, context, frames, seconds, tls)
+                if kafka is not None:
+                    measure(kafka, context, frames, seconds, theirs)
+    for (shape, direction), found in cases.items():
+        table.rows.append(row_of(table, direction, shape, *found))
     return table
+
+
+def row_of(table: Table, direction: str, shape: Shape, plain: Case, tls: Case, kafka: Case) -> tuple[str, ...]:
+    name, has_goal = f"{direction} {shape}", shape.value_bytes >= 128 << 10
+
+    def compare(other: Case, at_least: float) -> tuple[str, str]:
+        if not other.per_s:
+            return "-", ""
+        ratio = median(tls.per_s) / median(other.per_s)
+        return f"{ratio:.2f}", table.verdict(name, ratio, Bar(sign=AT_LEAST, value=at_least)) if has_goal else ""
+
+    def rate(case: Case) -> str:
+        return f"{median(case.per_s) * shape.value_bytes / 1e6:,.1f}" if case.per_s else "-"
+
+    times = plain.broker_us, tls.broker_us, kafka.broker_us, plain.client_us, tls.client_us
+    cpu = [f"{median(of):,.0f} µs" if of else "-" for of in times]
+    of_plain, of_kafka = compare(plain, RATIO_MIN), compare(kafka, KAFKA_MIN)
+    return (name, rate(plain), rate(tls), *of_plain, rate(kafka), *of_kafka, *cpu)
 
 
 @click.command()

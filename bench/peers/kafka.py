@@ -32,10 +32,10 @@ PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id={node_id}
 controller.quorum.voters={voters}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{tls_listener}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{tls_listener}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL
 log.dirs={data}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -43,6 +43,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 {group_settings}
+{tls_settings}
 group.consumer.assignment.interval.ms=0
 """
 """Where it listens, who its peers are, and that groups wait for nothing (see below); all else is Kafka's default.
@@ -52,17 +53,28 @@ The last line is of Kafka 4.3 (KIP-1263): it would share out once a second only,
 GROUP_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({"group.initial.rebalance.delay.ms": "0"})
 """As in the server.properties that Kafka comes with. Penstock gets them too where groups are measured."""
 
+TLS_SETTINGS: Final = "ssl.keystore.type=PEM\nssl.keystore.location={keystore}"
+
 
 class ApacheKafka(KafkaBroker):
     name = "Kafka"
     # Not a matter of speed: what a run wrote shall be gone before the next one begins.
     topic_configs: Mapping[str, str] = MappingProxyType({"file.delete.delay.ms": "0"})
 
-    def __init__(self, folder: Path, node_id: int = 1, controllers: Mapping[int, int] = MappingProxyType({})) -> None:
-        """`controllers`: the ports of the controllers of all nodes, if it is not alone."""
+    def __init__(
+        self,
+        folder: Path,
+        node_id: int = 1,
+        controllers: Mapping[int, int] = MappingProxyType({}),
+        keystore: Path | None = None,
+    ) -> None:
+        """`controllers`: the ports of the controllers of all nodes, if it is not alone. `keystore`: a PEM file with a
+        key and a certificate, for a second listener with TLS."""
         super().__init__(folder)
         self._node_id = node_id
         self._controllers = controllers
+        self._keystore = keystore
+        self.tls_port: Final = free_port()
 
     def start(self) -> None:
         self.spawn(new_cluster_id())
@@ -83,6 +95,8 @@ class ApacheKafka(KafkaBroker):
                 voters=",".join(f"{node}@127.0.0.1:{at}" for node, at in controllers.items()),
                 controller_port=controllers[self._node_id],
                 data=data,
+                tls_listener="" if self._keystore is None else f",SSL://127.0.0.1:{self.tls_port}",
+                tls_settings="" if self._keystore is None else TLS_SETTINGS.format(keystore=self._keystore),
                 group_settings="\n".join(f"{name}={value}" for name, value in GROUP_SETTINGS.items()),
             )
         )

@@ -26,7 +26,7 @@ SASL, ANN, BOB = "SASL", "ann", "bob"
 ROUNDS = 10
 
 
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("kind", ["etcd", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_every_broker_knows_a_token_at_once(tmp_path: Path, kind: str) -> None:
     settings = settings_of((ANN, BOB), delegation_token_expiry_check_interval_ms=200)
     cluster = ClusterProcesses(tmp_path, 3, settings, listeners={SASL: "SASL_PLAINTEXT"}, kind=kind)

@@ -20,7 +20,7 @@ LIFETIME_MS = 3000
 JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
 
 
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("kind", ["etcd", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_brokers_log_in_to_each_other(tmp_path: Path, kind: str) -> None:
     """All replicas need every message, for longer than a session lasts; a group needs requests between brokers."""
     made = Certificates(tmp_path / "certificates")

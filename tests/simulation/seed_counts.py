@@ -13,11 +13,12 @@ from tests.simulation.group_migration_run import GroupMigrationRun
 from tests.simulation.log_run import LogRun
 from tests.simulation.queue_disk_run import QueueDiskRun
 from tests.simulation.queue_run import QueueRun
+from tests.simulation.registry_run import RegistryRun
 from tests.simulation.seeds import SeededRun
 from tests.simulation.streams_group_run import StreamsGroupRun
 from tests.simulation.transaction_run import TransactionRun
 
-STEPS = 400
+STEPS = 200
 SIMULATORS: dict[str, Callable[[int], SeededRun]] = {
     "classic_groups": lambda seed: ClassicGroupRun(seed, STEPS),
     "cluster": lambda seed: ClusterRun(seed, 4 * STEPS, 10),
@@ -27,6 +28,7 @@ SIMULATORS: dict[str, Callable[[int], SeededRun]] = {
     "log": lambda seed: LogRun(seed, STEPS),
     "queue_disk": lambda seed: QueueDiskRun(seed, STEPS),
     "queues": lambda seed: QueueRun(seed, STEPS),
+    "registry": lambda seed: RegistryRun(seed, STEPS),
     "streams_groups": lambda seed: StreamsGroupRun(seed, STEPS),
     "transactions": lambda seed: TransactionRun(seed, STEPS),
 }

@@ -32,7 +32,7 @@ from .queue_calls import bodies, receive
 VARIABLE = "SQS_SECRET_KEY"
 
 
-@pytest.fixture(params=["etcd", "zookeeper"])
+@pytest.fixture(params=["etcd", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterProcesses]:
     made = ClusterProcesses(
         tmp_path, 2, {SETTING: f"${{env:{VARIABLE}}}"}, environment={VARIABLE: new_secret_key()}, kind=request.param
