@@ -1,6 +1,9 @@
-"""Parses the ACLs and filters in requests about ACLs."""
+"""Checks, parses and logs requests about ACLs."""
 
-from typing import TypeVar
+import logging
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final, TypeVar
 
 from penstock.broker.broker import Broker
 from penstock.foundation.acls import Acl, AclFilter, Operation, Pattern, PatternType, Permission, ResourceType
@@ -9,6 +12,11 @@ from penstock.wire.messages.create_acls import AclCreation
 from penstock.wire.messages.delete_acls import DeleteAclsFilter
 from penstock.wire.messages.describe_acls import DescribeAclsRequest
 
+logger = logging.getLogger(__name__)
+
+LOGGED_MAX: Final = 100
+"""Maximum number of ACLs with a line of their own in the log, for each transaction of the store."""
+
 E = TypeVar("E", ResourceType, PatternType, Operation, Permission)
 
 
@@ -16,6 +24,15 @@ def no_authorizer(broker: Broker) -> None:
     """Raises SecurityDisabled if the broker has no authorizer, as Kafka does."""
     if broker.authorizer is None:
         raise SecurityDisabled("No Authorizer is configured.")
+
+
+def log_changes(event: str, changed: Iterable[tuple[Pattern, Acl]], principal: str) -> None:
+    left = iter(changed)
+    for pattern, acl in islice(left, LOGGED_MAX):
+        logger.info("%s pattern=%r acl=%r by=%r", event, tuple(pattern), tuple(acl), principal)
+    more = sum(1 for _ in left)
+    if more:
+        logger.info("%s more=%d by=%r", event, more, principal)
 
 
 def acl_of(creation: AclCreation) -> tuple[Pattern, Acl]:

@@ -1,13 +1,14 @@
 """Store writes that create and delete ACLs. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from penstock.cluster import keys
 from penstock.cluster.acls import dump_acls
 from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import Delete, Op, Put
-from penstock.foundation.acls import Acl, AclFilter, Pattern
+from penstock.foundation.acls import Acl, Pattern
 from penstock.foundation.errors import PenstockError, PolicyViolation
 
 ACLS_MAX: Final = 100_000
@@ -21,8 +22,6 @@ BYTES_AT_ONCE: Final = PATTERN_BYTES_MAX
 
 ACL_BYTES: Final = 30
 """Approximate stored size of an ACL without its principal."""
-
-Found = list[tuple[Pattern, Acl]]
 
 
 def parts_of(image: ClusterImage, patterns: Mapping[Pattern, Sequence[Acl]]) -> Iterator[Sequence[Pattern]]:
@@ -68,22 +67,18 @@ def plan_creation(
 
 
 def plan_deletion(
-    image: ClusterImage, filters: Sequence[AclFilter], patterns: Sequence[Pattern]
-) -> tuple[list[Op], list[Found]]:
-    """Returns the writes that delete the ACLs of `patterns` that match a filter, and by filter what they delete."""
+    image: ClusterImage, wanted: Mapping[Pattern, AbstractSet[Acl]], gone: dict[Pattern, set[Acl]]
+) -> list[Op]:
+    """Returns the writes that delete those of the ACLs that are there; adds these to `gone`."""
+    gone.clear()
     ops: list[Op] = []
-    found: list[Found] = [[] for _ in filters]
-    for pattern in patterns:
+    for pattern, acls in wanted.items():
         known = image.acls.get(pattern, ())
-        left = set(known)
-        for number, each in enumerate(filters):
-            if each.matches_pattern(pattern):
-                matching = [acl for acl in known if each.matches(acl)]
-                found[number] += [(pattern, acl) for acl in matching]
-                left.difference_update(matching)
+        left = [acl for acl in known if acl not in acls]
         if len(left) < len(known):
+            gone[pattern] = set(known).difference(left)
             ops.append(_put(image, pattern, dump_acls(left) if left else None))
-    return _with_counter(image, ops), found
+    return _with_counter(image, ops)
 
 
 def _put(image: ClusterImage, pattern: Pattern, value: bytes | None) -> Op:

@@ -16,7 +16,6 @@ from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import Delete, Put
 from penstock.foundation.acls import (
     Acl,
-    AclFilter,
     Operation,
     Pattern,
     PatternType,
@@ -69,21 +68,13 @@ def test_what_is_there_already_is_not_written_again() -> None:
 
 def test_deleting_the_last_acl_of_a_pattern_deletes_its_key() -> None:
     known = image_of({topic("orders"): (acl(), acl("bob")), topic("stock"): (acl(),)})
-    of_ann = AclFilter(
-        resource_type=ResourceType.TOPIC,
-        name=None,
-        pattern_type=PatternType.ANY,
-        principal="User:ann",
-        host=None,
-        operation=Operation.ANY,
-        permission=Permission.ANY,
-    )
-    ops, found = plan_deletion(known, [of_ann], [topic("orders"), topic("stock")])
-    put, delete, _ = ops
+    gone: dict[Pattern, set[Acl]] = {}
+    wanted = {topic("orders"): {acl(), acl("carol")}, topic("stock"): {acl()}, topic("unknown"): {acl()}}
+    put, delete, _ = plan_deletion(known, wanted, gone)
     assert isinstance(put, Put)
     assert put.value == dump_acls([acl("bob")])
     assert isinstance(delete, Delete)
-    assert found == [[(topic("orders"), acl()), (topic("stock"), acl())]]
+    assert gone == {topic("orders"): {acl()}, topic("stock"): {acl()}}
 
 
 @pytest.mark.parametrize(("count", "parts"), [(0, 0), (1, 1), (PATTERNS_AT_ONCE, 1), (PATTERNS_AT_ONCE + 1, 2)])

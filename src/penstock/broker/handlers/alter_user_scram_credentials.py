@@ -1,24 +1,25 @@
 """AlterUserScramCredentials (KIP-554): sets and deletes the SCRAM credentials of users, all of a user or none."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.user_changes import UserChange, plan_user_changes
 from penstock.cluster.users import check_user_name
-from penstock.foundation.acls import Operation, ResourceType
+from penstock.foundation.acls import Operation
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import (
     DuplicateResource,
-    NotAuthorized,
     PenstockError,
     UnacceptableCredential,
     UnsupportedSaslMechanism,
 )
 from penstock.foundation.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential, ScramMechanism
+from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -40,27 +41,45 @@ Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, call: Call, broker: Broker
 ) -> AlterUserScramCredentialsResponse:
-    alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     by_user: dict[str, list[Alteration]] = {}
-    for entry in alterations:
-        by_user.setdefault(entry.name, []).append(entry)
-    if not call.allows_in_cluster(Operation.ALTER):
-        denied = NotAuthorized.of(call.principal, Operation.ALTER, ResourceType.CLUSTER, "")
-        return AlterUserScramCredentialsResponse(
-            throttle_time_ms=0, results=[_result(name, denied) for name in by_user]
-        )
+    for entries in (request.deletions, request.upsertions):
+        for entry in entries:
+            by_user.setdefault(entry.name, []).append(entry)
     failed: dict[str, PenstockError] = {}
-    changes: list[UserChange] = []
-    for name, of_user in by_user.items():
+    try:
+        call.check_cluster(Operation.ALTER)
+    except PenstockError as error:
+        failed = dict.fromkeys(by_user, error)
+    else:
+        changes = await broker.slices.run(_parse(by_user, failed))
+        for at in range(0, len(changes), BATCH):
+            failed |= await _apply(broker, changes[at : at + BATCH], call.principal)
+    return await broker.slices.run(_answer(by_user, failed))
+
+
+def _parse(by_user: Mapping[str, list[Alteration]], failed: dict[str, PenstockError]) -> Steps[list[UserChange]]:
+    """Returns the valid changes. Adds the errors of other users to `failed`."""
+    changes = []
+    for found in with_breaks(by_user.items()):
+        if found is None:
+            yield
+            continue
+        name, of_user = found
         try:
             changes.append(_change(name, of_user))
         except PenstockError as error:
             failed[name] = error
-    for at in range(0, len(changes), BATCH):
-        failed |= await _apply(broker, changes[at : at + BATCH], call.principal)
-    return AlterUserScramCredentialsResponse(
-        throttle_time_ms=0, results=[_result(name, failed.get(name)) for name in by_user]
-    )
+    return changes
+
+
+def _answer(names: Iterable[str], failed: Mapping[str, PenstockError]) -> Steps[AlterUserScramCredentialsResponse]:
+    results = []
+    for name in with_breaks(names):
+        if name is None:
+            yield
+        else:
+            results.append(_result(name, failed.get(name)))
+    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 
 
 async def _apply(broker: Broker, changes: Sequence[UserChange], principal: str) -> dict[str, PenstockError]:

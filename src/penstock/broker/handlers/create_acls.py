@@ -1,9 +1,8 @@
 """CreateAcls: adds ACLs; each gets its own result."""
 
-import logging
 from functools import partial
 
-from penstock.broker.acl_requests import acl_of, no_authorizer
+from penstock.broker.acl_requests import acl_of, log_changes, no_authorizer
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
@@ -14,8 +13,6 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-
-logger = logging.getLogger(__name__)
 
 
 @handles(ApiKey.CREATE_ACLS)
@@ -45,9 +42,8 @@ async def _add(broker: Broker, wanted: dict[Pattern, list[Acl]], principal: str)
         failed_here: dict[Pattern, PenstockError] = {}
         await broker.metadata.change(partial(plan_creation, wanted=some, failed=failed_here))
         failed |= failed_here
-        for pattern in some.keys() - failed_here.keys():
-            for acl in some[pattern]:
-                logger.info("acl_created pattern=%r acl=%r by=%r", tuple(pattern), tuple(acl), principal)
+        added = [(pattern, acl) for pattern in some.keys() - failed_here.keys() for acl in some[pattern]]
+        log_changes("acl_created", added, principal)
     return failed
 
 
