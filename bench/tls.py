@@ -1,7 +1,8 @@
 """`python -m bench.tls [--quick]`: what TLS costs, in throughput and CPU, against plaintext and against Kafka's TLS.
 
-One blocking client with one connection, in this process: Python's `ssl` encrypts in OpenSSL. Each round measures all
-cases, one after the other, so that what else the machine does hits all of them.
+Two clients with one connection each, in this process: a blocking one that does nothing with what it reads, and
+librdkafka, as its users have it. Each round measures all cases, one after the other, so that what else the machine
+does hits all of them.
 """
 
 import ssl
@@ -16,6 +17,7 @@ from statistics import median
 from typing import Final
 
 import click
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.blocking_client import BlockingClient
 from bench.cache import NotRun
@@ -27,6 +29,7 @@ from tests.brokers import BrokerProcess
 from tests.certificates import Certificates
 
 PLAIN, TLS = "PLAIN", "TLS"
+WRITE, READ = "librdkafka produces", "librdkafka consumes"
 SHAPES: Final = (
     Shape(name="1 KiB", records=1, value_bytes=1 << 10),
     Shape(name="128 KiB", records=1, value_bytes=128 << 10),
@@ -39,6 +42,9 @@ RATIO_MIN: Final = 0.6
 KAFKA_MIN: Final = 1.0
 """The goal at 128 KiB: throughput with TLS against Kafka's."""
 TOPICS: Final = {"1 KiB": "small-01", "128 KiB": "large-01"}
+LIBRDKAFKA_TOPIC: Final = "filled-1"
+LIBRDKAFKA_BATCHES: Final = 4000
+"""Batches of 128 KiB that librdkafka reads in each round."""
 
 
 class Client(BlockingClient):
@@ -74,6 +80,11 @@ class Case:
     per_s: list[float] = field(default_factory=list)
     broker_us: list[float] = field(default_factory=list)
     client_us: list[float] = field(default_factory=list)
+
+    def add(self, count: int, seconds: float, broker_s: float, client_s: float) -> None:
+        self.per_s.append(count / seconds)
+        self.broker_us.append(broker_s * 1e6 / count)
+        self.client_us.append(client_s * 1e6 / count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,13 @@ def fill(server: Server, shape: Shape) -> None:
             client.exchange(produce_frame(TOPICS[shape.name], 1, shape, 1).data)
 
 
+def fill_for_librdkafka(server: Server) -> None:
+    with BlockingClient(server.port) as client:
+        client.create_topic(LIBRDKAFKA_TOPIC, 1, {})
+        for _ in range(LIBRDKAFKA_BATCHES):
+            client.exchange(produce_frame(LIBRDKAFKA_TOPIC, 0, SHAPES[1], 1).data)
+
+
 def frames_of(direction: str, shape: Shape) -> list[bytes]:
     """Returns requests: appends to partition 0, or fetches of one batch each from partition 1."""
     topic = TOPICS[shape.name]
@@ -135,9 +153,45 @@ def measure(server: Server, context: ssl.SSLContext | None, frames: list[bytes],
         client.run(frames, seconds / 4)
         broker_s, client_s = cpu_s(server.pid), time.process_time()
         count, passed_s = client.run(frames, seconds)
-        into.per_s.append(count / passed_s)
-        into.broker_us.append((cpu_s(server.pid) - broker_s) * 1e6 / count)
-        into.client_us.append((time.process_time() - client_s) * 1e6 / count)
+        into.add(count, passed_s, cpu_s(server.pid) - broker_s, time.process_time() - client_s)
+
+
+def librdkafka_options(server: Server, trust: Path | None) -> dict[str, str | int]:
+    """`trust`: the authorities of the broker's certificate; None for plaintext."""
+    if trust is None:
+        return {"bootstrap.servers": f"127.0.0.1:{server.port}"}
+    found = {"bootstrap.servers": f"127.0.0.1:{server.tls_port}", "security.protocol": "SSL"}
+    return {**found, "ssl.ca.location": str(trust)}
+
+
+def read_with_librdkafka(server: Server, trust: Path | None, into: Case) -> None:
+    options = librdkafka_options(server, trust)
+    consumer = Consumer({**options, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(LIBRDKAFKA_TOPIC, 0, 0)])
+    left = LIBRDKAFKA_BATCHES - len(consumer.consume(1, 60.0))
+    broker_s, client_s, began_s = cpu_s(server.pid), time.process_time(), time.perf_counter()
+    count = left
+    while left:
+        left -= len(consumer.consume(min(100, left), 60.0))
+    into.add(count, time.perf_counter() - began_s, cpu_s(server.pid) - broker_s, time.process_time() - client_s)
+    consumer.close()
+
+
+def write_with_librdkafka(server: Server, trust: Path | None, shape: Shape, seconds: float, into: Case) -> None:
+    producer = Producer({**librdkafka_options(server, trust), "acks": 1, "queue.buffering.max.kbytes": 1 << 14})
+    value = bytes(shape.value_bytes)
+    producer.produce(TOPICS[shape.name], value, partition=0)
+    producer.flush()
+    broker_s, client_s, began_s = cpu_s(server.pid), time.process_time(), time.perf_counter()
+    count = 0
+    while time.perf_counter() - began_s < seconds:
+        try:
+            producer.produce(TOPICS[shape.name], value, partition=0)
+            count += 1
+        except BufferError:
+            producer.poll(0.01)
+    producer.flush()
+    into.add(count, time.perf_counter() - began_s, cpu_s(server.pid) - broker_s, time.process_time() - client_s)
 
 
 def ask(rounds: int, seconds: float) -> Table:
@@ -166,6 +220,7 @@ def ask(rounds: int, seconds: float) -> Table:
         ],
     )
     kinds = [(shape, direction) for shape in SHAPES for direction in ("produce", "fetch")]
+    kinds += [(SHAPES[1], direction) for direction in (WRITE, READ)]
     cases = {kind: (Case(), Case(), Case()) for kind in kinds}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         made = Certificates(Path(folder, "certificates"))
@@ -176,13 +231,20 @@ def ask(rounds: int, seconds: float) -> Table:
             fill(ours, shape)
             if kafka is not None:
                 fill(kafka, shape)
+        for server in filter(None, (ours, kafka)):
+            fill_for_librdkafka(server)
         for _ in range(rounds):
             for (shape, direction), (plain, tls, theirs) in cases.items():
-                frames = frames_of(direction, shape)
-                measure(ours, None, frames, seconds, plain)
-                measure(ours, context, frames, seconds, tls)
-                if kafka is not None:
-                    measure(kafka, context, frames, seconds, theirs)
+                for server, is_tls, case in ((ours, False, plain), (ours, True, tls), (kafka, True, theirs)):
+                    if server is None:
+                        continue
+                    if direction == READ:
+                        read_with_librdkafka(server, made.trust if is_tls else None, case)
+                    elif direction == WRITE:
+                        write_with_librdkafka(server, made.trust if is_tls else None, shape, seconds, case)
+                    else:
+                        frames = frames_of(direction, shape)
+                        measure(server, context if is_tls else None, frames, seconds, case)
     for (shape, direction), found in cases.items():
         table.rows.append(row_of(table, direction, shape, *found))
     return table
