@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.scram import ScramMechanism
 from tests.brokers import BrokerProcess
 from tests.certificates import Certificates, properties
+from tests.clients.waiting import PATIENCE_S
+from tests.fork_server import PENSTOCK
 from tests.ports import free_port
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
@@ -89,6 +92,45 @@ def test_a_key_is_disabled_enabled_and_deleted(keyed: BrokerProcess, models: Pat
     assert is_accepted(keyed.http, models, other)
     ask(keyed.kafka, lambda keys: keys.delete_all("ann"))
     assert not is_accepted(keyed.http, models, other)
+
+
+def test_the_secret_key_is_replaced(tmp_path: Path, models: Path) -> None:
+    """Clients keep their access keys; brokers with the new secret key alone can use them afterwards."""
+    old, new = new_secret_key(), new_secret_key()
+    made: list[NewAccessKey] = []
+    for number, setting in enumerate((old, f"{new},{old}", new)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        broker = BrokerProcess(folder, {SETTING: setting}, data_dir=tmp_path / "data").start()
+        try:
+            for key in made:
+                assert is_accepted(broker.http, models, key)
+            if number == 1:
+                with pytest.raises(ServerError, match="penstock user access-key reencrypt"):
+                    create(broker.kafka)
+                command = [PENSTOCK, "user", "access-key", "reencrypt", "--bootstrap", broker.kafka]
+                done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+                assert "all access keys are encrypted with the first key of sqs.secret.key" in done.stdout
+                for key in made:
+                    assert is_accepted(broker.http, models, key)
+            made.append(create(broker.kafka, f"user-{number}"))
+        finally:
+            broker.finish()
+
+
+def test_a_secret_key_that_is_lacking_is_reported(tmp_path: Path, models: Path) -> None:
+    folder = tmp_path / "first"
+    folder.mkdir()
+    broker = BrokerProcess(folder, {SETTING: new_secret_key()}, data_dir=tmp_path / "data").start()
+    key = create(broker.kafka)
+    broker.finish()
+    broker = BrokerProcess(tmp_path, {SETTING: new_secret_key()}, data_dir=tmp_path / "data").start()
+    try:
+        with pytest.raises(ServerError, match=f"1 access keys, such as {key.access_key}, cannot be decrypted"):
+            ask(broker.kafka, lambda keys: keys.reencrypt())
+        assert refusal(broker.http, models, key)[0] == INVALID
+    finally:
+        broker.finish()
 
 
 def test_keys_end_with_their_user(keyed: BrokerProcess, models: Path) -> None:

@@ -1,4 +1,4 @@
-"""`penstock user access-key`: creates, lists, disables and deletes the access keys of users."""
+"""`penstock user access-key`: creates, lists, disables, encrypts anew and deletes the access keys of users."""
 
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ def access_key() -> None:
       penstock user access-key list
       penstock user access-key disable AKIAQ4T7PX2LZ5RWN3BC
       penstock user access-key delete AKIAQ4T7PX2LZ5RWN3BC
+      penstock user access-key reencrypt
     """
 
 
@@ -177,6 +178,23 @@ def enable(id: str, bootstrap: str, as_json: bool) -> None:
       penstock user access-key enable AKIAQ4T7PX2LZ5RWN3BC
     """
     _set_enabled(id, True, bootstrap, as_json)
+
+
+@access_key.command()
+@cluster_options
+def reencrypt(bootstrap: str, as_json: bool) -> None:
+    """Encrypt the secrets of all access keys with the first key of sqs.secret.key.
+
+    To replace that key, set `NEW,OLD` on all brokers and restart them, run this command, then set `NEW` alone and
+    restart them again. Clients notice nothing. Until the command has run, no access keys can be created.
+
+    \b
+    Example:
+      penstock user access-key reencrypt
+    """
+    run_client(bootstrap, lambda client: AccessKeys(client).reencrypt())
+    text = "all access keys are encrypted with the first key of sqs.secret.key; brokers need no other one any more"
+    echo_result({"reencrypted": True}, text, as_json=as_json)
 
 
 def _set_enabled(name: str, is_enabled: bool, bootstrap: str, as_json: bool) -> None:

@@ -107,6 +107,10 @@ class AccessKeys:
         action = actions.ENABLE if is_enabled else actions.DISABLE
         await self._alter(AlterAccessKeysRequest(action=action, access_key=access_key), access_key)
 
+    async def reencrypt(self) -> None:
+        """Encrypts all access keys with the first secret key of the broker. Raises ServerError if it cannot."""
+        await self._alter(AlterAccessKeysRequest(action=actions.REENCRYPT), "the access keys")
+
     async def _alter(self, request: AlterAccessKeysRequest, name: str) -> None:
         async def attempt() -> None:
             response: AlterAccessKeysResponse = await self._client.request(Target.ANY, request)

@@ -1,6 +1,6 @@
-"""Store writes that create, disable, enable and delete access keys of users. Pure."""
+"""Store writes that create, disable, enable, encrypt anew and delete access keys of users. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -35,9 +35,28 @@ def plan_key(image: ClusterImage, key: StoredKey) -> list[Op]:
         if any(each.cipher != key.cipher for each in other):
             raise PolicyViolation(
                 "the store has access keys that are encrypted with another sqs.secret.key than that of this broker; "
-                "set the same one on all brokers, or delete the keys made with the other one"
+                "set the same ones on all brokers, and run `penstock user access-key reencrypt`"
             )
     return _write(image, key.user, (*of_user, key))
+
+
+def plan_reencryption(
+    image: ClusterImage, users: Iterable[str], fingerprint: str, encrypt: Callable[[StoredKey], str | None]
+) -> list[Op]:
+    """Returns the writes that encrypt the access keys of users with the secret key that has this fingerprint.
+    `encrypt` returns the new secret of a key, or None for one that stays as it is."""
+    ops: list[Op] = []
+    for user in users:
+        before = image.access_keys.get(user, _NONE)
+        after = tuple(
+            key
+            if key.cipher == fingerprint or (secret := encrypt(key)) is None
+            else replace(key, secret=secret, cipher=fingerprint)
+            for key in before
+        )
+        if after != before:
+            ops.append(_put(image, user, after))
+    return [*ops, _counter(image)] if ops else []
 
 
 def plan_enabled(image: ClusterImage, access_key: str, is_enabled: bool) -> list[Op]:
@@ -84,9 +103,12 @@ def _change(image: ClusterImage, access_key: str, change: Callable[[StoredKey], 
 
 
 def _write(image: ClusterImage, user: str, found: UserKeys) -> list[Op]:
-    # The counter is that of users: a key is not created while its user is being deleted.
-    counter = Put(keys.USER_CHANGES, keys.encode(image.revision), image.version(keys.USER_CHANGES))
-    return [_put(image, user, found), counter]
+    return [_put(image, user, found), _counter(image)]
+
+
+def _counter(image: ClusterImage) -> Op:
+    """Returns the write of the counter of users, so that no key is created while its user is being deleted."""
+    return Put(keys.USER_CHANGES, keys.encode(image.revision), image.version(keys.USER_CHANGES))
 
 
 def _put(image: ClusterImage, user: str, found: UserKeys) -> Op:

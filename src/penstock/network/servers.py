@@ -16,7 +16,7 @@ from penstock.cluster.listeners import Listeners
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.settings import HTTP_PROTOCOL
 from penstock.cluster.token_registry import DelegationTokens
-from penstock.foundation.access_key_settings import read_secret_key
+from penstock.foundation.access_key_settings import read_secret_keys
 from penstock.foundation.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.foundation.address import Address
 from penstock.foundation.authorizer_settings import (
@@ -242,7 +242,7 @@ class Servers:
 
 def _stored_keys(values: Mapping[str, str], listeners: Listeners, metadata: Callable[[], Metadata]) -> StoredKeys:
     with_tls = frozenset(each.name for each in listeners if each.protocol.is_tls)
-    return StoredKeys(read_secret_key(values), lambda: metadata().image.access_keys, with_tls)
+    return StoredKeys(read_secret_keys(values), lambda: metadata().image.access_keys, with_tls)
 
 
 def _server_context(settings: TlsSettings, name: str) -> TlsContext:

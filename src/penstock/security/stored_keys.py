@@ -50,13 +50,14 @@ class StoredKeys:
 
     def __init__(
         self,
-        key: bytes | None,
+        secret_keys: Sequence[bytes],
         image_keys: Callable[[], Mapping[str, Sequence[Stored]]],
         tls_listeners: frozenset[str] = frozenset(),
     ) -> None:
-        """`key`: what encrypts the secrets; None if the keys in the store cannot be used. `image_keys` returns all
-        access keys by user. `tls_listeners`: names of the Kafka listeners with TLS. Raises InvalidConfig."""
-        self._cipher = None if key is None else SecretCipher(key)
+        """`secret_keys`: the first one encrypts secrets, all of them decrypt; without any, the keys in the store
+        cannot be used. `image_keys` returns all access keys by user. `tls_listeners`: names of the Kafka listeners
+        with TLS. Raises InvalidConfig."""
+        self._ciphers = {cipher.fingerprint: cipher for cipher in map(SecretCipher, secret_keys)}
         self._image_keys = image_keys
         self._tls_listeners = tls_listeners
         self._seen: Mapping[str, Sequence[Stored]] = {}
@@ -70,19 +71,19 @@ class StoredKeys:
 
     @property
     def cipher(self) -> SecretCipher:
-        """Raises InvalidConfig, with advice, if this broker cannot encrypt secrets."""
-        if self._cipher is None:
+        """Encrypts new secrets. Raises InvalidConfig, with advice, if this broker cannot."""
+        if not self._ciphers:
             raise InvalidConfig(
                 f"this broker has no {SQS_SECRET_KEY}, without which there are no access keys; {ADVICE}"
             )
-        return self._cipher
+        return next(iter(self._ciphers.values()))
 
     @property
     def is_required(self) -> bool:
         """Whether requests must be signed: if this broker has the key, or has seen access keys in the store. Once it
         has, it demands signatures until it stops: the deletion of the last key must not open it to all clients."""
         self.follow()
-        return self._cipher is not None or self._has_seen_keys
+        return bool(self._ciphers) or self._has_seen_keys
 
     def may_send_secret(self, listener: str, host: str) -> bool:
         """Whether no other machine can read a response: the client uses TLS, or is on this machine."""
@@ -120,9 +121,10 @@ class StoredKeys:
         return made
 
     def _decrypt(self, stored: Stored) -> str | None:
-        if self._cipher is None or stored.access_key in self._unusable:
+        cipher = self._ciphers.get(stored.cipher)
+        if cipher is None or stored.access_key in self._unusable:
             return None
-        secret = self._cipher.decrypt(stored.secret, stored.access_key, stored.user)
+        secret = cipher.decrypt(stored.secret, stored.access_key, stored.user)
         if secret is None:
             self._unusable.add(stored.access_key)
             logger.error(
@@ -134,12 +136,18 @@ class StoredKeys:
         """Returns why an access key of the store cannot be used at this broker; empty if the store has none."""
         if access_key not in self._unusable:
             return ""
-        what = "is not set" if self._cipher is None else "differs from the one with which it was encrypted"
+        what = "differs from the one with which it was encrypted" if self._ciphers else "is not set"
         return f"The access key {access_key} cannot be used at this broker, whose {SQS_SECRET_KEY} {what}."
 
     def is_usable(self, stored: Stored) -> bool:
         """Whether this broker has the key with which the secret of an access key is encrypted."""
-        return self._cipher is not None and stored.cipher == self._cipher.fingerprint
+        return stored.cipher in self._ciphers
+
+    def reencrypted(self, stored: Stored) -> str | None:
+        """Returns the secret of an access key, encrypted with the first key; None if it cannot be decrypted here."""
+        cipher = self._ciphers.get(stored.cipher)
+        secret = None if cipher is None else cipher.decrypt(stored.secret, stored.access_key, stored.user)
+        return None if secret is None else self.cipher.encrypt(secret, stored.access_key, stored.user)
 
     def follow(self) -> None:
         """Updates the keys to the metadata image. Logs which ones cannot be used here."""
@@ -174,7 +182,7 @@ class StoredKeys:
             self._log_unusable(sorted(fresh))
 
     def _log_unusable(self, names: list[str]) -> None:
-        reason = f"{SQS_SECRET_KEY} is not set" if self._cipher is None else f"{SQS_SECRET_KEY} differs"
+        reason = f"{SQS_SECRET_KEY} differs" if self._ciphers else f"{SQS_SECRET_KEY} is not set"
         logger.warning(
             "access_keys_are_unusable keys=%s count=%d reason=%r",
             ",".join(names[:_NAMED_MAX]),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from penstock.foundation.access_key_settings import SQS_SECRET_KEY, read_secret_key, secret_key_text
+from penstock.foundation.access_key_settings import SECRET_KEYS_MAX, SQS_SECRET_KEY, read_secret_keys, secret_key_text
 from penstock.foundation.errors import InvalidConfig
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.key_ring import KeyRing
@@ -65,18 +65,22 @@ def test_a_secret_is_bound_to_its_access_key_and_user() -> None:
 
 
 def test_the_secret_key_is_read_from_settings() -> None:
-    assert read_secret_key({}) is None
-    assert read_secret_key({SQS_SECRET_KEY: "  "}) is None
-    assert read_secret_key({SQS_SECRET_KEY: f"{secret_key_text(KEY)}\n"}) == KEY
+    assert read_secret_keys({}) == ()
+    assert read_secret_keys({SQS_SECRET_KEY: "  "}) == ()
+    assert read_secret_keys({SQS_SECRET_KEY: f"{secret_key_text(KEY)}\n"}) == (KEY,)
+    both = f"{secret_key_text(KEY)}, {secret_key_text(OTHER)}"
+    assert read_secret_keys({SQS_SECRET_KEY: both}) == (KEY, OTHER)
+    with pytest.raises(InvalidConfig, match="at most"):
+        read_secret_keys({SQS_SECRET_KEY: ",".join([secret_key_text(KEY)] * (SECRET_KEYS_MAX + 1))})
     for text in ("not a key", "\u00e9\u00e9", secret_key_text(bytes(31)), secret_key_text(bytes(33))):
         with pytest.raises(InvalidConfig, match=r"is not 32 bytes in base64; `penstock security key") as raised:
-            read_secret_key({SQS_SECRET_KEY: text})
+            read_secret_keys({SQS_SECRET_KEY: text})
         assert text not in str(raised.value)
 
 
 def test_keys_follow_the_image() -> None:
     image = Image()
-    keys = StoredKeys(KEY, lambda: image.keys)
+    keys = StoredKeys((KEY,), lambda: image.keys)
     assert keys.find("AKIA1") is None
     first = stored("AKIA1")
     image.set(first)
@@ -101,7 +105,7 @@ def test_keys_follow_the_image() -> None:
 
 def test_a_damaged_key_that_is_created_again_can_be_used() -> None:
     image = Image(replace(stored("AKIA1"), secret="damaged"))
-    keys = StoredKeys(KEY, lambda: image.keys)
+    keys = StoredKeys((KEY,), lambda: image.keys)
     assert keys.find("AKIA1") is None
     image.set()
     keys.follow()
@@ -111,14 +115,14 @@ def test_a_damaged_key_that_is_created_again_can_be_used() -> None:
 
 def test_signatures_are_demanded_from_the_first_key_on() -> None:
     image = Image()
-    assert StoredKeys(KEY, lambda: image.keys).is_required
-    keys = StoredKeys(None, lambda: image.keys)
+    assert StoredKeys((KEY,), lambda: image.keys).is_required
+    keys = StoredKeys((), lambda: image.keys)
     assert not keys.is_required
     image.set(stored("AKIA1"))
     assert keys.is_required
     image.set()
     assert keys.is_required, "the deletion of the last key opens nothing"
-    assert not StoredKeys(None, lambda: image.keys).is_required
+    assert not StoredKeys((), lambda: image.keys).is_required
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_keys_that_cannot_be_decrypted_are_logged_once(
     caplog: pytest.LogCaptureFixture, key: bytes | None, reason: str, log: str
 ) -> None:
     image = Image(stored("AKIA1"))
-    keys = StoredKeys(key, lambda: image.keys)
+    keys = StoredKeys(() if key is None else (key,), lambda: image.keys)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert keys.find("AKIA1") is None
@@ -149,7 +153,7 @@ def test_keys_that_cannot_be_decrypted_are_logged_once(
 
 def test_a_damaged_key_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     image = Image(replace(stored("AKIA1"), user="eve"))
-    keys = StoredKeys(KEY, lambda: image.keys)
+    keys = StoredKeys((KEY,), lambda: image.keys)
     for _ in range(3):
         assert keys.find("AKIA1") is None
     assert [record.getMessage().split()[0] for record in caplog.records] == ["access_key_is_damaged"]
@@ -171,14 +175,14 @@ def test_a_damaged_key_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_secrets_are_sent_only_where_no_other_machine_reads_them(listener: str, host: str, is_allowed: bool) -> None:
-    keys = StoredKeys(KEY, lambda: {}, frozenset({"TLS"}))
+    keys = StoredKeys((KEY,), lambda: {}, frozenset({"TLS"}))
     assert keys.may_send_secret(listener, host) is is_allowed
 
 
 def test_the_keys_of_a_file_and_of_the_store_are_both_accepted() -> None:
     image = Image(stored("AKIA1"), stored("AKIA2"))
     file = Credentials(keys={"AKIA1": AccessKey(access_key="AKIA1", secret="of the file")})
-    ring = KeyRing(file, StoredKeys(KEY, lambda: image.keys))
+    ring = KeyRing(file, StoredKeys((KEY,), lambda: image.keys))
     found = {name: key.secret for name in ("AKIA1", "AKIA2", "AKIA3") if (key := ring.find(name)) is not None}
     assert found == {"AKIA1": "of the file", "AKIA2": SECRET}
     assert ring.is_required

@@ -1,4 +1,4 @@
-"""Penstock's API 30051, AlterAccessKeys: deletes, disables or enables an access key, or deletes all of a user."""
+"""Penstock's API 30051, AlterAccessKeys: deletes, disables or enables access keys, or encrypts them anew."""
 
 from typing import Final
 
@@ -13,6 +13,8 @@ ENABLE: Final = 2
 """Action: enable the access key `access_key`."""
 DELETE_ALL: Final = 3
 """Action: delete all access keys of the user `user`."""
+REENCRYPT: Final = 4
+"""Action: encrypt all access keys with the first secret key of the broker."""
 
 
 @request(ApiKey.ALTER_ACCESS_KEYS, versions="0", flexible="0+")
