@@ -49,6 +49,7 @@ from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
 from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.exchanges import ChecksTokens
+from penstock.security.kerberos_logins import KerberosLogins
 from penstock.security.login_sessions import FailedLogins, LoginServer
 from penstock.security.stored_keys import StoredKeys
 
@@ -90,6 +91,11 @@ class Servers:
             self.audit = AuditLog(self._audit_file.write, time.monotonic, frozenset(map(Kind, kinds)))
         self.authorizer: Final = _authorizer(values, metadata)
         of_logins = {each.name: SaslSettings.parse(values, each.name) for each in listeners if each.protocol.is_sasl}
+        self._tickets = {
+            name: KerberosLogins(settings.kerberos, self._login_thread)
+            for name, settings in of_logins.items()
+            if settings.kerberos is not None
+        }
         self._login_servers = {
             name: LoginServer(
                 listener=name,
@@ -99,6 +105,7 @@ class Servers:
                 audit=self.audit,
                 tokens=None if settings.tokens is None else _bearer_tokens(settings.tokens),
                 delegation=delegation,
+                tickets=self._tickets.get(name),
             )
             for name, settings in of_logins.items()
         }
@@ -143,7 +150,9 @@ class Servers:
     def _own_principal(self) -> str | None:
         """Returns the principal that this broker has for others; None if that depends on a certificate or token."""
         if self.inter_broker.login is not None:
-            name = self.inter_broker.login.username
+            name: str | None = self.inter_broker.login.username
+            if self.inter_broker.login.tickets is not None:
+                name = self._tickets[self.listeners.inter_broker].user  # both have the same key
             return f"User:{name}" if name else None
         return ANONYMOUS if self.inter_broker.tls is None else None
 

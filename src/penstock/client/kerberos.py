@@ -1,0 +1,145 @@
+"""GSSAPI logins of clients (RFC 4752), with Kerberos tickets of a keytab or of a ticket cache.
+
+GSS-API waits for the KDC, and reads files: all of its calls run on threads of their own.
+"""
+
+import asyncio
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final
+
+from penstock.client.errors import ConnectionFailed, LoginRefused
+from penstock.foundation.daemon_threads import DaemonThreads
+from penstock.foundation.gss import load_gssapi, reason_of
+from penstock.foundation.kerberos_settings import TicketSource
+
+THREADS_MAX: Final = 4
+"""While a KDC does not answer, a call takes half a minute: other logins wait."""
+_NO_LAYER: Final = 1
+_LAYER_BYTES: Final = 4
+_KDC_UNREACHABLE: Final = (-1765328228, -1765328230)
+"""Codes of MIT Kerberos: no KDC of the realm answers, or its address is not found."""
+_THREADS: Final = DaemonThreads(THREADS_MAX, "penstock-kerberos")
+_LOCK: Final = threading.Lock()
+
+
+class KerberosLogin:
+    """One login with tickets. Each step is called with a message of the broker, and returns the next one."""
+
+    def __init__(self, source: TicketSource, host: str, address: object) -> None:
+        """`host`: as the client connects to it. The broker's principal is SERVICE/HOST."""
+        self._source = source
+        self._host = host
+        self._address = address
+        self._gss: Any = None
+        self._context: Any = None
+
+    async def start(self) -> bytes:
+        """Returns a ticket. Raises LoginRefused if there is no ticket; ConnectionFailed if no KDC answers"""
+        return await self._run(self._start)
+
+    async def check_server(self, token: bytes) -> bytes:
+        """Checks that the broker has the key of its principal; returns the next message."""
+        return await self._run(lambda: self._check_server(token))
+
+    async def choose_layer(self, token: bytes) -> bytes:
+        """Returns the last message: no security layer, and no other user to act as."""
+        return await self._run(lambda: self._choose_layer(token))
+
+    async def _run(self, work: Callable[[], bytes]) -> bytes:
+        return await asyncio.wrap_future(_THREADS.submit(work))
+
+    def _start(self) -> bytes:
+        self._gss = gss = load_gssapi()
+        source = self._source
+        try:
+            store = _store(source)
+            name = gss.Name(source.principal, gss.NameType.kerberos_principal) if source.principal else None
+            with _LOCK:  # so that many connections at once ask the KDC for one ticket
+                credentials = gss.Credentials(
+                    name=name, usage="initiate", mechs=[gss.MechType.kerberos], store=store or None
+                )
+            # As in Kafka, the broker's name is the one that the client connects to. A name of the kind "service at
+            # host" would be looked up in DNS forward and backward, and could become another one.
+            server = f"{source.service}/{self._host.lower()}@{_realm_of(gss, self._host.lower())}"
+            self._context = gss.SecurityContext(
+                name=gss.Name(server, gss.NameType.kerberos_principal),
+                creds=credentials,
+                mech=gss.MechType.kerberos,
+                flags=[gss.RequirementFlag.mutual_authentication, gss.RequirementFlag.integrity],
+                usage="initiate",
+            )
+            self._context.__DEFER_STEP_ERRORS__ = False
+            first: bytes = self._context.step()
+        except gss.exceptions.GSSError as error:
+            raise self._no_ticket(error) from error
+        return first
+
+    def _no_ticket(self, error: Any) -> ConnectionFailed | LoginRefused:
+        source = self._source
+        text = f"there is no ticket for {source.service}/{self._host.lower()}: {reason_of(error)}"
+        code = error.min_code - (1 << 32) if error.min_code >= 1 << 31 else error.min_code
+        if code in _KDC_UNREACHABLE:
+            return ConnectionFailed(f"{text}; is the KDC in krb5.conf, and does it run?")
+        if source.keytab:
+            return LoginRefused(f"{text}; check {source.principal} and {source.keytab} (`klist -k {source.keytab}`)")
+        return LoginRefused(f"{text}; run kinit, and check the ticket cache with klist")
+
+    def _check_server(self, token: bytes) -> bytes:
+        gss, context = self._gss, self._context
+        try:
+            answer: bytes | None = context.step(token)
+        except gss.exceptions.GSSError as error:
+            raise self._not_trusted(reason_of(error)) from error
+        if not (context.complete and context.actual_flags & gss.RequirementFlag.mutual_authentication):
+            raise self._not_trusted("it has not proven that it has the key of its principal")
+        return answer or b""
+
+    def _choose_layer(self, token: bytes) -> bytes:
+        try:
+            offer: bytes = self._context.unwrap(token).message
+            if len(offer) != _LAYER_BYTES:
+                raise self._not_trusted("its offer of security layers is malformed")
+            if not offer[0] & _NO_LAYER:
+                raise LoginRefused(f"{self._address} demands a security layer of SASL (sasl.qop); use TLS instead")
+            choice: bytes = self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message
+        except self._gss.exceptions.GSSError as error:
+            raise self._not_trusted(reason_of(error)) from error
+        return choice
+
+    def _not_trusted(self, reason: str) -> LoginRefused:
+        return LoginRefused(f"{self._address} cannot be trusted: {reason}")
+
+
+def _store(source: TicketSource) -> dict[str, str]:
+    """Returns where GSS-API finds the tickets of a source. Those of a keytab are in a cache of this process: GSS-API
+    gets new ones when half of their lifetime is over."""
+    if not source.keytab:
+        return {"ccache": source.cache} if source.cache else {}
+    digest = sha256(f"{source.principal}\0{source.keytab}".encode()).hexdigest()[:16]
+    return {"client_keytab": source.keytab, "ccache": f"MEMORY:penstock-{os.getpid()}-{digest}"}
+
+
+def _realm_of(gss: Any, host: str) -> str:
+    """Returns the realm of a host by [domain_realm] in krb5.conf; empty if it has none, and the KDC must know it.
+
+    GSS-API does not tell it. The functions are those of the library that gssapi is linked to.
+    """
+    try:
+        krb5 = ctypes.CDLL(gss.raw.misc.__file__)
+        context, realms = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_char_p)()
+        if krb5.krb5_init_context(ctypes.byref(context)):
+            return ""
+    except (OSError, AttributeError):  # Heimdal, as in macOS
+        return ""
+    try:
+        if krb5.krb5_get_host_realm(context, host.encode(), ctypes.byref(realms)):
+            return ""
+        realm = (realms[0] or b"").decode()
+        krb5.krb5_free_host_realm(context, realms)
+        return realm
+    finally:
+        krb5.krb5_free_context(context)
