@@ -92,9 +92,12 @@ class KerberosLogin:
         gss, context = self._gss, self._context
         try:
             answer: bytes | None = context.step(token)
+            is_proven = context.complete and context.actual_flags & gss.RequirementFlag.mutual_authentication
+        except gss.exceptions.ExpiredContextError as error:
+            raise LoginRefused(f"the ticket for {self._address} expires now; get another one with kinit") from error
         except gss.exceptions.GSSError as error:
             raise self._not_trusted(reason_of(error)) from error
-        if not (context.complete and context.actual_flags & gss.RequirementFlag.mutual_authentication):
+        if not is_proven:
             raise self._not_trusted("it has not proven that it has the key of its principal")
         return answer or b""
 

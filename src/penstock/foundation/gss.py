@@ -1,12 +1,9 @@
 """The library `gssapi`, which is optional: loaded when Kerberos is first used; texts of its errors."""
 
-from typing import Any, Final
+from typing import Any
 
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.kerberos_settings import GSSAPI
-
-UNSPECIFIED: Final = 13 << 16
-"""GSS_S_FAILURE: the code of the mechanism tells what has failed."""
 
 
 def load_gssapi() -> Any:
@@ -22,10 +19,7 @@ def load_gssapi() -> Any:
 
 
 def reason_of(error: Any) -> str:
-    """Returns the text of a GSSError, such as "Clock skew too great"."""
-    texts: list[str] = []
-    if error.maj_code & (0xFFFF << 16) != UNSPECIFIED or not error.min_code:
-        texts += error.get_all_statuses(error.maj_code, True)
-    if error.min_code:
-        texts += error.get_all_statuses(error.min_code, False)
-    return ": ".join(dict.fromkeys(text.strip() for text in texts))
+    """Returns the text of a GSSError: that of the mechanism, such as "Clock skew too great", if it has one."""
+    texts = [text.strip() for text in error.get_all_statuses(error.min_code, False)] if error.min_code else []
+    told = [text for text in texts if text and text != "Success" and not text.startswith("Unknown")]
+    return ": ".join(dict.fromkeys(told or error.get_all_statuses(error.maj_code, True)))
