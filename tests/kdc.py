@@ -41,7 +41,9 @@ class Kdc:
         self.config = self.krb5_conf("krb5.conf")
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "kdc.log"
-        lines = [f"[kdcdefaults]\nkdc_listen = 127.0.0.1:{self.port}\nkdc_tcp_listen = 127.0.0.1:{self.port}\n[realms]"]
+        lines = [
+            f"[kdcdefaults]\nkdc_listen = 127.0.0.1:{self.port}\nkdc_tcp_listen = 127.0.0.1:{self.port}\n[realms]"
+        ]
         for realm in (REALM, OTHER_REALM):
             files = f"database_name = {folder}/{realm}\nkey_stash_file = {folder}/{realm}.stash"
             lines.append(f"{realm} = {{\n{files}\nacl_file = {folder}/none.acl\nmax_life = 10h\n}}")
@@ -89,7 +91,8 @@ class Kdc:
 
     def _is_ready(self, process: "subprocess.Popen[bytes] | None") -> bool:
         log = self._log.read_text()
-        assert process is not None and process.poll() is None, log
+        assert process is not None
+        assert process.poll() is None, log
         return "commencing operation" in log
 
     def stop(self) -> None:
@@ -125,7 +128,12 @@ class Kdc:
 
     def _run(self, program: str, *arguments: str) -> str:
         done = subprocess.run(
-            [program, *arguments], env=self._environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [program, *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

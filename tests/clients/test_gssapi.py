@@ -127,7 +127,7 @@ def test_commands_log_in(lab: "GssapiLab") -> None:
 
 def test_the_python_api_tells_how_to_get_a_confluent_kafka_with_kerberos(lab: "GssapiLab") -> None:
     with (
-        pytest.raises(penstock.PenstockError, match="confluent-kafka was built without Kerberos .*--no-binary"),
+        pytest.raises(penstock.PenstockError, match=r"confluent-kafka was built without Kerberos .*--no-binary"),
         penstock.connect(lab.broker.at[SASL], security=lab.properties()) as mq,
     ):
         mq.publish("api", "hello")
@@ -175,7 +175,7 @@ def test_clients_with_tickets_need_no_kdc_and_others_are_told_that_it_is_down(la
     lab.kdc.stop()
     try:
         assert ask_metadata(lab.broker.at[SASL], lab.properties()) == 1
-        with pytest.raises(ConnectionFailed, match="no ticket for kafka/127.0.0.1: Cannot contact any KDC"):
+        with pytest.raises(ConnectionFailed, match=r"no ticket for kafka/127.0.0.1: Cannot contact any KDC"):
             ask_metadata(lab.broker.at[SASL], other)
     finally:
         lab.kdc.start()
@@ -186,8 +186,14 @@ def test_clients_with_tickets_need_no_kdc_and_others_are_told_that_it_is_down(la
     ("module", "said"),
     [
         ('useKeyTab=true keyTab="{eve}" principal="orders"', "check orders and .*eve@PENSTOCK.TEST.keytab"),
-        ('useKeyTab=true keyTab="/no/such" principal="orders"', "no ticket for kafka/127.0.0.1: .*`klist -k /no/such`"),
-        ('useKeyTab=true keyTab="{eve}" principal="eve@NOWHERE.TEST"', "no ticket for .*; check eve@NOWHERE.TEST and"),
+        (
+            'useKeyTab=true keyTab="/no/such" principal="orders"',
+            "no ticket for kafka/127.0.0.1: .*`klist -k /no/such`",
+        ),
+        (
+            'useKeyTab=true keyTab="{eve}" principal="eve@NOWHERE.TEST"',
+            "no ticket for .*; check eve@NOWHERE.TEST and",
+        ),
         ('useTicketCache=true ticketCache="/no/such"', "run kinit, and check the ticket cache with klist"),
     ],
 )
@@ -199,7 +205,9 @@ def test_a_client_without_a_ticket_is_told_why(lab: "GssapiLab", module: str, sa
 
 def test_a_ticket_that_has_expired_is_of_no_use(lab: "GssapiLab") -> None:
     cache = lab.kdc.kinit("eve", lab.eve, "-l", "1s", cache=lab.folder / "short-tickets")
-    properties = lab.properties(sasl_jaas_config=f'a.Krb5LoginModule required useTicketCache=true ticketCache="{cache}";')
+    properties = lab.properties(
+        sasl_jaas_config=f'a.Krb5LoginModule required useTicketCache=true ticketCache="{cache}";'
+    )
 
     def said() -> str:
         try:
@@ -212,7 +220,7 @@ def test_a_ticket_that_has_expired_is_of_no_use(lab: "GssapiLab") -> None:
 
 
 def test_a_broker_of_another_service_is_not_trusted(lab: "GssapiLab") -> None:
-    with pytest.raises(LoginRefused, match="no ticket for billing/127.0.0.1: .* not found in Kerberos database"):
+    with pytest.raises(LoginRefused, match=r"no ticket for billing/127.0.0.1: .* not found in Kerberos database"):
         ask_metadata(lab.broker.at[SASL], lab.properties(sasl_kerberos_service_name="billing"))
 
 

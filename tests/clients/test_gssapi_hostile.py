@@ -170,7 +170,7 @@ def test_a_client_need_not_ask_for_the_proof_of_the_broker(lab: "GssapiLab") -> 
 
 
 def test_messages_without_requests_as_of_old_clients(lab: "GssapiLab") -> None:
-    """After SaslHandshake version 0, a frame is a message of the mechanism. The last one has no answer, as in Kafka."""
+    """After SaslHandshake version 0, a frame is a message of the mechanism. The last has no answer, as in Kafka."""
     context = user(lab)
     with lab.raw() as raw:
         raw.begin(0)

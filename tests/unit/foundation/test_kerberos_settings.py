@@ -54,9 +54,9 @@ def test_brokers_log_in_to_each_other_with_their_key() -> None:
     given = {**BROKER, **SERVICE, "sasl.mechanism.inter.broker.protocol": "GSSAPI"}
     login = inter_broker_login(given, "A")
     assert login.tickets == TicketSource(service="kafka", principal="kafka/queue-1@EXAMPLE.ORG", keytab="/k")
-    with pytest.raises(InvalidConfig, match="GSSAPI needs sasl.kerberos.service.name"):
+    with pytest.raises(InvalidConfig, match=r"GSSAPI needs sasl.kerberos.service.name"):
         inter_broker_login({**given, "sasl.kerberos.service.name": ""}, "A")
-    with pytest.raises(InvalidConfig, match="needs the key of this broker; set listener.name.b.gssapi"):
+    with pytest.raises(InvalidConfig, match=r"needs the key of this broker; set listener.name.b.gssapi"):
         inter_broker_login(given, "B")
 
 

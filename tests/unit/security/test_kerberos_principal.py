@@ -65,7 +65,11 @@ def test_rules_map_a_principal_to_a_user(rules: list[str], principal: str, user:
 @pytest.mark.parametrize(
     ("rules", "principal", "said"),
     [
-        (["DEFAULT"], "user@OTHER.COM", "no rule of sasl.kerberos.principal.to.local.rules applies to user@OTHER.COM"),
+        (
+            ["DEFAULT"],
+            "user@OTHER.COM",
+            "no rule of sasl.kerberos.principal.to.local.rules applies to user@OTHER.COM",
+        ),
         (["RULE:[2:$1]"], "user@REALM.COM", "no rule"),
         # Like in Kafka, a rule that makes no simple name refuses the client, whatever follows.
         (["RULE:[1:$1@$0]", "DEFAULT"], "user@REALM.COM", "not a simple name"),
