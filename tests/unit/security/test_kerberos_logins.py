@@ -94,7 +94,7 @@ def test_rules_that_are_wrong_stop_a_broker(kdc: Kdc, threads: ThreadPoolExecuto
 def test_a_ticket_that_comes_too_late_is_refused(
     kdc: Kdc, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Someone who has recorded it could send it later."""
+    """An attacker who has recorded it could send it later."""
     monkeypatch.setenv("KRB5_CONFIG", str(kdc.krb5_conf("strict.conf", "clockskew = 1")))
     logins = logins_of(kdc, threads)
 

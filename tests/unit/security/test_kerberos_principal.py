@@ -71,7 +71,7 @@ def test_rules_map_a_principal_to_a_user(rules: list[str], principal: str, user:
             "no rule of sasl.kerberos.principal.to.local.rules applies to user@OTHER.COM",
         ),
         (["RULE:[2:$1]"], "user@REALM.COM", "no rule"),
-        # Like in Kafka, a rule that makes no simple name refuses the client, whatever follows.
+        # Like in Kafka, a rule that makes no simple name refuses the client, and the rules after it are not tried.
         (["RULE:[1:$1@$0]", "DEFAULT"], "user@REALM.COM", "not a simple name"),
         (["RULE:[2:$1/$2]", "DEFAULT"], "user/host@REALM.COM", "not a simple name"),
         (["RULE:[1:$1]s/.*//"], "user@REALM.COM", "an empty name"),
