@@ -99,7 +99,7 @@ ATTACKS: dict[str, tuple[Callable[["GssapiLab", "RawLogin"], Any], str]] = {
     "garbage": (lambda lab, raw: first(raw, b"garbage"), ""),
     "a large token": (lambda lab, raw: first(raw, b"\x60" + bytes(200_000)), "more than 131,072 bytes"),
     "a replayed ticket": (replayed, "replay"),
-    "a ticket for another service": (of_another_service, "The ticket isn't for us"),
+    "a ticket for another service": (of_another_service, "Cannot decrypt ticket for kafka/elsewhere@"),
     "a ticket of another realm": (of_another_realm, f"applies to ann@{OTHER_REALM}"),
     "SPNEGO": (with_spnego, NO_KEY),
     "IAKERB": (with_iakerb, NO_KEY),

@@ -5,25 +5,25 @@ GSS-API waits for the KDC, and reads files: all of its calls run on threads of t
 
 import asyncio
 import ctypes
-import os
-import threading
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, Final
 
 from penstock.client.errors import ConnectionFailed, LoginRefused
+from penstock.client.kerberos_tickets import TicketCache
 from penstock.foundation.daemon_threads import DaemonThreads
 from penstock.foundation.gss import load_gssapi, reason_of
 from penstock.foundation.kerberos_settings import TicketSource
 
 THREADS_MAX: Final = 4
 """While a KDC does not answer, a call takes half a minute: other logins wait."""
+KDC_S: Final = 4.0
+"""How long a login waits for a ticket: less than for the broker, so that the error names the KDC."""
 _NO_LAYER: Final = 1
 _LAYER_BYTES: Final = 4
 _KDC_UNREACHABLE: Final = (-1765328228, -1765328230)
 """Codes of MIT Kerberos: no KDC of the realm answers, or its address is not found."""
 _THREADS: Final = DaemonThreads(THREADS_MAX, "penstock-kerberos")
-_LOCK: Final = threading.Lock()
+_TICKETS: Final = TicketCache(_THREADS)
 
 
 class KerberosLogin:
@@ -38,8 +38,18 @@ class KerberosLogin:
         self._context: Any = None
 
     async def start(self) -> bytes:
-        """Returns a ticket. Raises LoginRefused if there is no ticket; ConnectionFailed if no KDC answers"""
-        return await self._run(self._start)
+        """Returns the first message, which has a ticket.
+
+        Raises LoginRefused if there is no ticket, ConnectionFailed if no KDC answers.
+        """
+        try:
+            async with asyncio.timeout(KDC_S):
+                return await self._run(self._start)
+        except TimeoutError:
+            raise ConnectionFailed(
+                f"there is no ticket for {self._source.service}/{self._host.lower()}: no KDC has answered within "
+                f"{KDC_S:g} s; is the KDC in krb5.conf, and does it run?"
+            ) from None
 
     async def check_server(self, token: bytes) -> bytes:
         """Checks that the broker has the key of its principal; returns the next message."""
@@ -56,12 +66,7 @@ class KerberosLogin:
         self._gss = gss = load_gssapi()
         source = self._source
         try:
-            store = _store(source)
-            name = gss.Name(source.principal, gss.NameType.kerberos_principal) if source.principal else None
-            with _LOCK:  # so that many connections at once ask the KDC for one ticket
-                credentials = gss.Credentials(
-                    name=name, usage="initiate", mechs=[gss.MechType.kerberos], store=store or None
-                )
+            credentials = _TICKETS.credentials(source)
             # As in Kafka, the broker's name is the one that the client connects to. A name of the kind "service at
             # host" would be looked up in DNS forward and backward, and could become another one.
             server = f"{source.service}/{self._host.lower()}@{_realm_of(gss, self._host.lower())}"
@@ -75,6 +80,7 @@ class KerberosLogin:
             self._context.__DEFER_STEP_ERRORS__ = False
             first: bytes = self._context.step()
         except gss.exceptions.GSSError as error:
+            _TICKETS.forget(source)
             raise self._no_ticket(error) from error
         return first
 
@@ -94,7 +100,9 @@ class KerberosLogin:
             answer: bytes | None = context.step(token)
             is_proven = context.complete and context.actual_flags & gss.RequirementFlag.mutual_authentication
         except gss.exceptions.ExpiredContextError as error:
-            raise LoginRefused(f"the ticket for {self._address} expires now; get another one with kinit") from error
+            raise ConnectionFailed(
+                f"the ticket for {self._address} has expired during the login; try again"
+            ) from error
         except gss.exceptions.GSSError as error:
             raise self._not_trusted(reason_of(error)) from error
         if not is_proven:
@@ -115,15 +123,6 @@ class KerberosLogin:
 
     def _not_trusted(self, reason: str) -> LoginRefused:
         return LoginRefused(f"{self._address} cannot be trusted: {reason}")
-
-
-def _store(source: TicketSource) -> dict[str, str]:
-    """Returns where GSS-API finds the tickets of a source. Those of a keytab are in a cache of this process: GSS-API
-    gets new ones when half of their lifetime is over."""
-    if not source.keytab:
-        return {"ccache": source.cache} if source.cache else {}
-    digest = sha256(f"{source.principal}\0{source.keytab}".encode()).hexdigest()[:16]
-    return {"client_keytab": source.keytab, "ccache": f"MEMORY:penstock-{os.getpid()}-{digest}"}
 
 
 def _realm_of(gss: Any, host: str) -> str:

@@ -61,10 +61,13 @@ class KerberosLogins:
 
     async def run(self, work: Callable[[], bytes | None]) -> bytes | None:
         """Calls a function on the thread of logins. Raises LoginFailed, also for errors of GSS-API."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, work)
+
+    def _call(self, work: Callable[[], bytes | None]) -> bytes | None:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return work()
         except self._gss.exceptions.GSSError as error:
-            raise refused(reason_of(error)) from error
+            raise refused(reason_of(error)) from error  # here: only this thread has the whole text
 
     def context(self) -> Any:
         """Returns a new security context."""
