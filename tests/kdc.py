@@ -5,13 +5,16 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.clients.waiting import wait_until
 from tests.ports import free_port
 
+gssapi: Any = import_module("gssapi") if find_spec("gssapi") else None
+"""The library, which is optional."""
 REALM: Final = "PENSTOCK.TEST"
 OTHER_REALM: Final = "OTHER.TEST"
 """A second realm, whose clients PENSTOCK.TEST trusts."""
@@ -24,7 +27,7 @@ TIMEOUT_S: Final = 120.0
 
 def missing() -> str:
     """What tests with Kerberos need and this machine does not have; empty if it has everything."""
-    if find_spec("gssapi") is None:
+    if gssapi is None:
         return "gssapi is not installed: pip install 'penstock[kerberos]'"
     if any(shutil.which(name, path=_PATH) is None for name in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")):
         return "there is no KDC: apt-get install krb5-kdc krb5-admin-server krb5-user"

@@ -22,6 +22,7 @@ from penstock.client.security import SecuritySettings
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.metadata import MetadataRequest
 from tests.clients.driver_confluent import QUIET
+from tests.clients.gssapi_lab import LIFETIME_MS, OPEN, SASL, SECURE, SHORT, USER, GssapiLab, jaas
 from tests.clients.tls_lab import ask_metadata
 from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.clusters import ClusterProcesses
@@ -29,12 +30,10 @@ from tests.fork_server import PENSTOCK
 from tests.kdc import OTHER_REALM, SERVICE, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
-if not missing():
-    from tests.clients.gssapi_lab import LIFETIME_MS, OPEN, SASL, SECURE, SHORT, USER, GssapiLab, jaas
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator["GssapiLab"]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GssapiLab]:
     lab = GssapiLab(tmp_path_factory.mktemp("gssapi"))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in lab.kdc.environment.items():
@@ -47,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator["GssapiLab"]:
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-def test_kcat_logs_in_with_a_keytab(lab: "GssapiLab") -> None:
+def test_kcat_logs_in_with_a_keytab(lab: GssapiLab) -> None:
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "GSSAPI",
@@ -68,7 +67,7 @@ def test_kcat_logs_in_with_a_keytab(lab: "GssapiLab") -> None:
     assert done.stdout == b"hello\n"
 
 
-def test_kafka_python_logs_in(lab: "GssapiLab") -> None:
+def test_kafka_python_logs_in(lab: GssapiLab) -> None:
     options = {
         "bootstrap_servers": lab.broker.at[SASL],
         "security_protocol": "SASL_PLAINTEXT",
@@ -82,7 +81,7 @@ def test_kafka_python_logs_in(lab: "GssapiLab") -> None:
     consumer.close()
 
 
-def test_aiokafka_logs_in(lab: "GssapiLab") -> None:
+def test_aiokafka_logs_in(lab: GssapiLab) -> None:
     async def round_trip() -> bytes | None:
         options = {
             "bootstrap_servers": lab.broker.at[SASL],
@@ -97,7 +96,7 @@ def test_aiokafka_logs_in(lab: "GssapiLab") -> None:
     assert asyncio.run(round_trip()) == b"hello"
 
 
-def test_our_own_client_logs_in_with_a_keytab_and_with_a_ticket_cache(lab: "GssapiLab") -> None:
+def test_our_own_client_logs_in_with_a_keytab_and_with_a_ticket_cache(lab: GssapiLab) -> None:
     for listener in (SASL, SECURE):
         assert ask_metadata(lab.broker.at[listener], lab.properties(listener)) == 1
     cache = lab.kdc.kinit(USER, lab.keytab, cache=lab.folder / "own-tickets")
@@ -110,7 +109,7 @@ def test_our_own_client_logs_in_with_a_keytab_and_with_a_ticket_cache(lab: "Gssa
     assert ask_metadata(lab.broker.at[SASL], other) == 1
 
 
-def test_commands_log_in(lab: "GssapiLab") -> None:
+def test_commands_log_in(lab: GssapiLab) -> None:
     file = lab.folder / "client.properties"
     lines = [f"{name}={value}" for name, value in lab.properties(SECURE).items()]
     file.write_text("\n".join(lines))
@@ -125,7 +124,7 @@ def test_commands_log_in(lab: "GssapiLab") -> None:
     assert "hello" in run("subscribe", "of-commands", "--from", "earliest", "--max", "1")
 
 
-def test_the_python_api_tells_how_to_get_a_confluent_kafka_with_kerberos(lab: "GssapiLab") -> None:
+def test_the_python_api_tells_how_to_get_a_confluent_kafka_with_kerberos(lab: GssapiLab) -> None:
     with (
         pytest.raises(penstock.PenstockError, match=r"confluent-kafka was built without Kerberos .*--no-binary"),
         penstock.connect(lab.broker.at[SASL], security=lab.properties()) as mq,
@@ -136,7 +135,7 @@ def test_the_python_api_tells_how_to_get_a_confluent_kafka_with_kerberos(lab: "G
 # -- users
 
 
-def test_rules_of_a_listener_map_principals_to_users(lab: "GssapiLab") -> None:
+def test_rules_of_a_listener_map_principals_to_users(lab: GssapiLab) -> None:
     billing = lab.kdc.keytab("app-billing/host-1")
     stranger = lab.kdc.keytab("ann", realm=OTHER_REALM)
     for listener, principal, keytab, said in (
@@ -149,7 +148,7 @@ def test_rules_of_a_listener_map_principals_to_users(lab: "GssapiLab") -> None:
         assert said in lab.refusal(listener, properties)
 
 
-def test_a_principal_of_no_rule_is_refused(lab: "GssapiLab") -> None:
+def test_a_principal_of_no_rule_is_refused(lab: GssapiLab) -> None:
     stranger = lab.kdc.keytab("tom", realm=OTHER_REALM)
     with pytest.raises(LoginRefused, match="refused the login: Authentication failed during authentication due to"):
         ask_metadata(lab.broker.at[SASL], lab.properties(sasl_jaas_config=jaas(stranger, f"tom@{OTHER_REALM}")))
@@ -160,7 +159,7 @@ def test_a_principal_of_no_rule_is_refused(lab: "GssapiLab") -> None:
 # -- keys, tickets and the KDC
 
 
-def test_a_new_key_of_the_broker_is_used_without_a_restart(lab: "GssapiLab") -> None:
+def test_a_new_key_of_the_broker_is_used_without_a_restart(lab: GssapiLab) -> None:
     """Tickets with the old key are accepted as long as the keytab has it."""
     assert ask_metadata(lab.broker.at[SASL], lab.properties()) == 1
     lab.kdc.keytab(SERVICE)
@@ -169,7 +168,7 @@ def test_a_new_key_of_the_broker_is_used_without_a_restart(lab: "GssapiLab") -> 
     assert ask_metadata(lab.broker.at[SASL], lab.properties(sasl_jaas_config=jaas(fresh, "fresh"))) == 1
 
 
-def test_clients_with_tickets_need_no_kdc_and_others_are_told_that_it_is_down(lab: "GssapiLab") -> None:
+def test_clients_with_tickets_need_no_kdc_and_others_are_told_that_it_is_down(lab: GssapiLab) -> None:
     assert ask_metadata(lab.broker.at[SASL], lab.properties()) == 1
     other = lab.properties(sasl_jaas_config=jaas(lab.kdc.keytab("late"), "late"))
     lab.kdc.stop()
@@ -197,13 +196,13 @@ def test_clients_with_tickets_need_no_kdc_and_others_are_told_that_it_is_down(la
         ('useTicketCache=true ticketCache="/no/such"', "run kinit, and check the ticket cache with klist"),
     ],
 )
-def test_a_client_without_a_ticket_is_told_why(lab: "GssapiLab", module: str, said: str) -> None:
+def test_a_client_without_a_ticket_is_told_why(lab: GssapiLab, module: str, said: str) -> None:
     text = f"Krb5LoginModule required {module.format(eve=lab.eve)};"
     with pytest.raises((LoginRefused, ConnectionFailed), match=said):
         ask_metadata(lab.broker.at[SASL], lab.properties(sasl_jaas_config=text))
 
 
-def test_a_ticket_that_has_expired_is_of_no_use(lab: "GssapiLab") -> None:
+def test_a_ticket_that_has_expired_is_of_no_use(lab: GssapiLab) -> None:
     cache = lab.kdc.kinit("eve", lab.eve, "-l", "1s", cache=lab.folder / "short-tickets")
     properties = lab.properties(
         sasl_jaas_config=f'a.Krb5LoginModule required useTicketCache=true ticketCache="{cache}";'
@@ -221,7 +220,7 @@ def test_a_ticket_that_has_expired_is_of_no_use(lab: "GssapiLab") -> None:
     assert "expired" in wait_until(said, "the ticket has expired", pause_s=0.1)
 
 
-def test_a_broker_of_another_service_is_not_trusted(lab: "GssapiLab") -> None:
+def test_a_broker_of_another_service_is_not_trusted(lab: GssapiLab) -> None:
     with pytest.raises(LoginRefused, match=r"no ticket for billing/127.0.0.1: .* not found in Kerberos database"):
         ask_metadata(lab.broker.at[SASL], lab.properties(sasl_kerberos_service_name="billing"))
 
@@ -229,7 +228,7 @@ def test_a_broker_of_another_service_is_not_trusted(lab: "GssapiLab") -> None:
 # -- sessions
 
 
-def test_our_own_client_authenticates_again_and_again(lab: "GssapiLab") -> None:
+def test_our_own_client_authenticates_again_and_again(lab: GssapiLab) -> None:
     settings = ConnectionSettings(security=SecuritySettings.parse(lab.properties(SHORT)))
     name = r'penstock_request_seconds_count\{api="sasl_handshake"\}'
     before = lab.broker.metric(name)
@@ -246,7 +245,7 @@ def test_our_own_client_authenticates_again_and_again(lab: "GssapiLab") -> None:
     uvloop.run(asyncio.wait_for(ask(), PATIENCE_S))
 
 
-def test_a_session_is_as_long_as_the_setting_and_stays_with_its_user(lab: "GssapiLab") -> None:
+def test_a_session_is_as_long_as_the_setting_and_stays_with_its_user(lab: GssapiLab) -> None:
     """A ticket may live for ten hours; a session without the setting does not end, as in Kafka."""
     with lab.raw() as raw:
         assert raw.log_in(lab.context(USER, lab.keytab)).session_lifetime_ms == 0
@@ -261,7 +260,7 @@ def test_a_session_is_as_long_as_the_setting_and_stays_with_its_user(lab: "Gssap
 # -- between brokers
 
 
-def test_brokers_log_in_to_each_other_with_tickets(lab: "GssapiLab", tmp_path: Path) -> None:
+def test_brokers_log_in_to_each_other_with_tickets(lab: GssapiLab, tmp_path: Path) -> None:
     settings = {
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.mechanism.inter.broker.protocol": "GSSAPI",
