@@ -9,7 +9,8 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.metadata import MetadataRequest
-from tests.clients.gssapi_lab import MECHANISM, NO_LAYER, REFUSED, SASL, USER, GssapiLab, RawLogin
+from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.clients.gssapi_lab import MECHANISM, NO_LAYER, REFUSED, SASL, SHORT, USER, GssapiLab, RawLogin
 from tests.clients.raw import Closed
 from tests.clients.waiting import wait_until
 from tests.kdc import OTHER_REALM, REALM, SERVICE, gssapi, missing
@@ -186,6 +187,20 @@ def test_messages_without_requests_as_of_old_clients(lab: GssapiLab) -> None:
         raw.socket.sendall(struct.pack(">i", 7) + b"garbage")
         with pytest.raises(Closed):
             raw.receive_frame()
+
+
+def test_the_last_message_twice_at_once_ends_the_login_once(lab: GssapiLab) -> None:
+    """On a connection with a session, requests are handled while others wait."""
+    context = user(lab)
+    with lab.raw(SHORT) as raw:
+        assert raw.log_in(user(lab)).error_code == ErrorCode.NONE
+        raw.establish(context)
+        assert context.unwrap(raw.say(b"").auth_bytes).message == NO_LAYER
+        last = SaslAuthenticateRequest(auth_bytes=context.wrap(NO_LAYER, False).message)
+        raw.send(last, 2)
+        raw.send(last, 2)
+        assert raw.receive().error_code == ErrorCode.NONE
+        assert raw.receive().error_code in (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def test_logins_that_are_not_finished_cost_little(lab: GssapiLab) -> None:

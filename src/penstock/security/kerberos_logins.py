@@ -112,12 +112,19 @@ class KerberosExchange:
         self._logins = logins
         self._context: Any = None
         self._principal = ""
-        self._next = self._establish
+        self._next = KerberosExchange._establish  # not bound: without a cycle, the context goes with the connection
 
     async def step(self, token: bytes) -> bytes | None:
         if len(token) > TOKEN_BYTES_MAX:
             raise refused(f"the message has more than {TOKEN_BYTES_MAX:,} bytes")
-        return await self._logins.run(lambda: self._next(token))
+        return await self._logins.run(lambda: self._handle(token))
+
+    def _handle(self, token: bytes) -> bytes | None:
+        handle, self._next = self._next, KerberosExchange._refuse  # unless this message is as it must be
+        return handle(self, token)
+
+    def _refuse(self, token: bytes) -> bytes | None:
+        raise refused("the client has sent a message after the end of the login")
 
     def _establish(self, token: bytes) -> bytes | None:
         """Checks the ticket; returns the proof that this broker has the key of the service, if it is asked for."""
@@ -129,14 +136,14 @@ class KerberosExchange:
         self.user = self._logins.user_of(self._principal)
         if not answer:
             return self._offer(b"")
-        self._next = self._offer
+        self._next = KerberosExchange._offer
         return answer
 
     def _offer(self, token: bytes) -> bytes | None:
         """Offers the security layers of this broker: none."""
         if token:
             raise refused("the client has sent a token after the last one")
-        self._next = self._choose
+        self._next = KerberosExchange._choose
         offer: bytes = self._context.wrap(bytes([NO_LAYER, 0, 0, 0]), False).message
         return offer
 
@@ -152,7 +159,6 @@ class KerberosExchange:
         if not self._logins.is_client_or_service(authzid, self._principal, self.user):
             raise refused("the client wants to act as another user")
         self.is_done = True
-        self._context = None
         return None
 
 

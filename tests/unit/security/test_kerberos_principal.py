@@ -44,6 +44,9 @@ DOCUMENTED = [r"RULE:[1:$1@$0](.*@MYDOMAIN.COM)s/@.*//", "DEFAULT"]
         (UPPER, "App.SERVICE-name/example.com@REALM.COM", "SERVICE-NAME"),
         (DOCUMENTED, "alice@MYDOMAIN.COM", "alice"),
         (DOCUMENTED, "bob@REALM.COM", "bob"),
+        # Those of docs/security.md.
+        (["RULE:[1:$1@$0](.*@SHOP.ORG)s/@.*//L"], "Ann@SHOP.ORG", "ann"),
+        (["RULE:[2:$1](app-.*)s/app-(.*)/$1/"], "app-billing/host-7@EXAMPLE.ORG", "billing"),
         (["RULE:[2:$1-$2]"], "kafka/queue-1@ANY.COM", "kafka-queue-1"),
         (["RULE:[1:hello $0]"], "eve@REALM.COM", "hello REALM.COM"),
         # Only the first match, and with g all of them.
