@@ -168,6 +168,15 @@ def test_a_new_key_of_the_broker_is_used_without_a_restart(lab: GssapiLab) -> No
     assert ask_metadata(lab.broker.at[SASL], lab.properties(sasl_jaas_config=jaas(fresh, "fresh"))) == 1
 
 
+def test_a_ticket_for_a_key_that_the_broker_has_no_more_is_replaced(lab: GssapiLab) -> None:
+    assert ask_metadata(lab.broker.at[SASL], lab.properties()) == 1
+    lab.key.unlink()
+    assert lab.kdc.keytab(SERVICE) == lab.key
+    with pytest.raises(LoginRefused, match="invalid credentials"):
+        ask_metadata(lab.broker.at[SASL], lab.properties())
+    assert ask_metadata(lab.broker.at[SASL], lab.properties()) == 1
+
+
 def test_clients_with_tickets_need_no_kdc_and_others_are_told_that_it_is_down(lab: GssapiLab) -> None:
     assert ask_metadata(lab.broker.at[SASL], lab.properties()) == 1
     other = lab.properties(sasl_jaas_config=jaas(lab.kdc.keytab("late"), "late"))

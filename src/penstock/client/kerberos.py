@@ -4,12 +4,12 @@ GSS-API waits for the KDC, and reads files: all of its calls run on threads of t
 """
 
 import asyncio
-import ctypes
 from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.client.errors import ConnectionFailed, LoginRefused
 from penstock.client.kerberos_tickets import TicketCache
+from penstock.client.krb5 import realm_of
 from penstock.foundation.daemon_threads import DaemonThreads
 from penstock.foundation.gss import load_gssapi, reason_of
 from penstock.foundation.kerberos_settings import TicketSource
@@ -51,6 +51,10 @@ class KerberosLogin:
                 f"{KDC_S:g} s; is the KDC in krb5.conf, and does it run?"
             ) from None
 
+    async def replace_tickets(self) -> None:
+        """Gets new tickets for the next login: the broker has refused this one, and may have got another key."""
+        await asyncio.wrap_future(_THREADS.submit(lambda: _TICKETS.replace(self._source)))
+
     async def check_server(self, token: bytes) -> bytes:
         """Checks that the broker has the key of its principal; returns the next message."""
         return await self._run(lambda: self._check_server(token))
@@ -69,7 +73,7 @@ class KerberosLogin:
             credentials = _TICKETS.credentials(source)
             # As in Kafka, the broker's name is the one that the client connects to. A name of the kind "service at
             # host" would be looked up in DNS forward and backward, and could become another one.
-            server = f"{source.service}/{self._host.lower()}@{_realm_of(gss, self._host.lower())}"
+            server = f"{source.service}/{self._host.lower()}@{realm_of(self._host.lower())}"
             self._context = gss.SecurityContext(
                 name=gss.Name(server, gss.NameType.kerberos_principal),
                 creds=credentials,
@@ -123,25 +127,3 @@ class KerberosLogin:
 
     def _not_trusted(self, reason: str) -> LoginRefused:
         return LoginRefused(f"{self._address} cannot be trusted: {reason}")
-
-
-def _realm_of(gss: Any, host: str) -> str:
-    """Returns the realm of a host by [domain_realm] in krb5.conf; empty if it has none, and the KDC must know it.
-
-    GSS-API does not tell it. The functions are those of the library that gssapi is linked to.
-    """
-    try:
-        krb5 = ctypes.CDLL(gss.raw.misc.__file__)
-        context, realms = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_char_p)()
-        if krb5.krb5_init_context(ctypes.byref(context)):
-            return ""
-    except (OSError, AttributeError):  # Heimdal, as in macOS
-        return ""
-    try:
-        if krb5.krb5_get_host_realm(context, host.encode(), ctypes.byref(realms)):
-            return ""
-        realm = (realms[0] or b"").decode()
-        krb5.krb5_free_host_realm(context, realms)
-        return realm
-    finally:
-        krb5.krb5_free_context(context)

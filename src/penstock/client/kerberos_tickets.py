@@ -1,6 +1,7 @@
 """The Kerberos credentials of clients of this process: acquired once, and renewed in the background."""
 
 import logging
+import math
 import os
 import threading
 import time
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from penstock.client.krb5 import destroy_tickets
 from penstock.foundation.daemon_threads import DaemonThreads
 from penstock.foundation.gss import load_gssapi, reason_of
 from penstock.foundation.kerberos_settings import TicketSource
@@ -35,6 +37,8 @@ class TicketCache:
         self._threads = threads
         self._known: dict[TicketSource, _Acquired] = {}
         self._lock = threading.Lock()
+        self._replaced_s: dict[TicketSource, float] = {}
+        """When the tickets of a source were replaced, by the steady clock."""
 
     def credentials(self, source: TicketSource) -> Any:
         """Returns the credentials of a source. Waits for the KDC if there are none. Raises GSSError."""
@@ -54,6 +58,17 @@ class TicketCache:
     def forget(self, source: TicketSource) -> None:
         """Forgets the credentials of a source, because they could not be used."""
         self._known.pop(source, None)
+
+    def replace(self, source: TicketSource) -> None:
+        """Forgets the tickets of a source as well, so that the next login gets new ones. Not more often than twice a
+        minute: clients that are refused try again and again."""
+        now_s = time.monotonic()
+        if source.keytab and now_s >= self._replaced_s.get(source, -math.inf) + RETRY_S:
+            if len(self._replaced_s) >= SOURCES_MAX:
+                self._replaced_s.pop(next(iter(self._replaced_s)), None)
+            self._replaced_s[source] = now_s
+            self.forget(source)
+            destroy_tickets(_cache_of(source))
 
     def _renew(self, source: TicketSource) -> _Acquired:
         credentials = _acquire(source)
@@ -80,7 +95,12 @@ def _acquire(source: TicketSource) -> Any:
     gss = load_gssapi()
     store = {"ccache": source.cache} if source.cache else {}
     if source.keytab:
-        digest = sha256(f"{source.principal}\0{source.keytab}".encode()).hexdigest()[:16]
-        store = {"client_keytab": source.keytab, "ccache": f"MEMORY:penstock-{os.getpid()}-{digest}"}
+        store = {"client_keytab": source.keytab, "ccache": _cache_of(source)}
     name = gss.Name(source.principal, gss.NameType.kerberos_principal) if source.principal else None
     return gss.Credentials(name=name, usage="initiate", mechs=[gss.MechType.kerberos], store=store or None)
+
+
+def _cache_of(source: TicketSource) -> str:
+    """Returns the name of the cache in memory that has the tickets of a keytab."""
+    digest = sha256(f"{source.principal}\0{source.keytab}".encode()).hexdigest()[:16]
+    return f"MEMORY:penstock-{os.getpid()}-{digest}"

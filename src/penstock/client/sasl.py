@@ -93,7 +93,12 @@ async def _bearer(
 async def _kerberos(
     login: KerberosLogin, send: Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
 ) -> SaslAuthenticateResponse:
-    answer = await send(await login.start())
+    first = await login.start()
+    try:
+        answer = await send(first)
+    except LoginRefused:
+        await login.replace_tickets()
+        raise
     answer = await send(await login.check_server(answer.auth_bytes))
     return await send(await login.choose_layer(answer.auth_bytes))
 
