@@ -95,12 +95,12 @@ def test_a_ticket_that_comes_too_late_is_refused(
     kdc: Kdc, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attacker who has recorded it could send it later."""
-    monkeypatch.setenv("KRB5_CONFIG", str(kdc.krb5_conf("strict.conf", "clockskew = 1")))
-    logins = logins_of(kdc, threads)
+    logins, strict = logins_of(kdc, threads), kdc.krb5_conf("strict.conf", "clockskew = 1")
 
     async def wait() -> str:
         token = await client_of(kdc).start()
         await asyncio.sleep(2.5)  # the time is what is checked
+        monkeypatch.setenv("KRB5_CONFIG", str(strict))
         with pytest.raises(LoginFailed) as caught:
             await logins.exchange().step(token)
         return caught.value.reason
