@@ -82,7 +82,7 @@ def test_a_setting_on_the_command_line_must_be_known() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('"sasl.kerberos.service.name" = "kafka"', "sasl.kerberos.service.name is not supported"),
+        ('"sasl.login.class" = "org.example.Login"', "sasl.login.class is not supported"),
         ('"listeners" = "PLAINTEXT://:1,PLAINTEXT://:2"', "listeners has listener PLAINTEXT twice"),
         ('"log.dirs" = "/a,/b"', "a broker has one data folder"),
         ('"node.id" = "seven"', "expected a whole number from 0"),

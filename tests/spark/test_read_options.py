@@ -113,7 +113,7 @@ def test_the_fetch_is_no_larger_than_either_size_allows() -> None:
             {"kafka__security__protocol": "SASL_SSL"},
             "security.protocol=SASL_SSL needs sasl.mechanism",
         ),
-        ({"kafka__sasl__kerberos__service__name": "kafka"}, "there is no option 'kafka.sasl.kerberos.service.name'"),
+        ({"kafka__sasl__login__class": "x"}, "there is no option 'kafka.sasl.login.class'"),
         (
             {"kafka__security__protocol": "SSL", "kafka__ssl__keystore__type": "JKS"},
             "ssl.keystore.type=JKS is not supported; set it to PEM",

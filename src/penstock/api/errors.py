@@ -259,6 +259,15 @@ _ADVICE: Final = {
 }
 
 
+NO_KERBEROS: Final = "No provider for SASL mechanism GSSAPI"
+"""What librdkafka says if it was built without Kerberos."""
+_KERBEROS_ADVICE: Final = (
+    "confluent-kafka was built without Kerberos (GSSAPI), as its wheels are; install librdkafka with its headers and "
+    "libsasl2 (on Debian: librdkafka-dev, libsasl2-modules-gssapi-mit), and build it: pip install --no-binary "
+    "confluent-kafka confluent-kafka"
+)
+
+
 def code_of(error: KafkaError) -> ErrorCode:
     """Returns Kafka's error code for an error of librdkafka.
 
@@ -288,6 +297,8 @@ def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: s
             return NotConnected(f"{doing}: {unreachable_message(servers, reason)}")
     if code in _ADVICE:
         message = f"{doing}: {_ADVICE[code]} ({code.name})"
+    elif NO_KERBEROS in error.str():
+        message = f"{doing}: {_KERBEROS_ADVICE}"
     elif error.code() < 0:
         message = f"{doing}: {error.str()}"
     else:

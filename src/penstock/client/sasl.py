@@ -1,4 +1,4 @@
-"""SASL logins of clients: PLAIN, SCRAM and OAUTHBEARER over SaslHandshake and SaslAuthenticate requests."""
+"""SASL logins of clients: PLAIN, SCRAM, OAUTHBEARER and GSSAPI over SaslHandshake and SaslAuthenticate requests."""
 
 import asyncio
 import hmac
@@ -7,7 +7,9 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from penstock.client.address import Address
 from penstock.client.errors import ConnectionFailed, LoginRefused
+from penstock.client.kerberos import KerberosLogin
 from penstock.client.tokens import forget, token_of
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.oauth_settings import TokenSource
@@ -33,7 +35,7 @@ Request = Callable[[SaslHandshakeRequest | SaslAuthenticateRequest], Awaitable[o
 """A function that sends a request to the broker and returns the response."""
 
 
-async def log_in(login: SaslLogin, request: Request, address: object) -> int:
+async def log_in(login: SaslLogin, request: Request, address: Address) -> int:
     """Authenticates on a new connection, or again on an open one. Raises LoginRefused or ConnectionFailed.
 
     Returns the milliseconds after which the client must authenticate again; 0 for never.
@@ -66,6 +68,8 @@ async def log_in(login: SaslLogin, request: Request, address: object) -> int:
     scram = mechanism_of(login.mechanism)
     if login.tokens is not None:
         answer = await _bearer(login.tokens, send, address)
+    elif login.tickets is not None:
+        answer = await _kerberos(KerberosLogin(login.tickets, address.host, address), send)
     elif scram is None:
         answer = await send(f"\0{login.username}\0{login.password}".encode())
     else:
@@ -84,6 +88,19 @@ async def _bearer(
         await send(b"\1")
         raise LoginRefused(f"{address} cannot be trusted: it refused the token and then accepted it")
     return answer
+
+
+async def _kerberos(
+    login: KerberosLogin, send: Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
+) -> SaslAuthenticateResponse:
+    first = await login.start()
+    try:
+        answer = await send(first)
+    except LoginRefused:
+        await login.replace_tickets()
+        raise
+    answer = await send(await login.check_server(answer.auth_bytes))
+    return await send(await login.choose_layer(answer.auth_bytes))
 
 
 async def _scram(

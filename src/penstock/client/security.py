@@ -7,8 +7,17 @@ from typing import Final
 
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.jaas import parse_jaas
+from penstock.foundation.kerberos_settings import GSSAPI, KERBEROS_PROPERTIES, TicketSource, librdkafka_tickets
 from penstock.foundation.oauth_settings import OAUTH_PROPERTIES, OAUTHBEARER, TokenSource, librdkafka_tokens
-from penstock.foundation.sasl_settings import JAAS, LOGIN_MODULES, TOKEN_AUTH, SaslLogin, is_token_login, login_of
+from penstock.foundation.sasl_settings import (
+    JAAS,
+    LOGIN_MODULES,
+    TOKEN_AUTH,
+    SaslLogin,
+    check_module,
+    is_token_login,
+    login_of,
+)
 from penstock.foundation.secret_references import resolve_all
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
@@ -38,7 +47,7 @@ _OF_LISTENERS: Final = (CLIENT_AUTH, MAPPING_RULES)
 CLIENT_PROPERTIES: Final = frozenset(
     [PROTOCOL, MECHANISM, _MECHANISMS, JAAS, USERNAME, PASSWORD]
     + [setting.name for setting in TLS_SETTINGS if setting.name not in _OF_LISTENERS]
-    + [*OAUTH_PROPERTIES]
+    + [*OAUTH_PROPERTIES, *KERBEROS_PROPERTIES]
 )
 """The names of all properties of clients that are about security."""
 
@@ -94,6 +103,8 @@ def _login(properties: Mapping[str, str], protocol: str) -> SaslLogin:
     text = properties.get(JAAS, "").strip()
     if mechanism == OAUTHBEARER:
         return SaslLogin(mechanism=mechanism, tokens=_tokens(properties))
+    if mechanism == GSSAPI:
+        return SaslLogin(mechanism=mechanism, tickets=_tickets(properties))
     if text:
         return login_of(JAAS, mechanism, parse_jaas(JAAS, text))
     username, password = properties.get(USERNAME, ""), properties.get(PASSWORD, "")
@@ -107,6 +118,14 @@ def _login(properties: Mapping[str, str], protocol: str) -> SaslLogin:
 def _tokens(properties: Mapping[str, str]) -> TokenSource:
     text = properties.get(JAAS, "").strip()
     return TokenSource.parse(properties, parse_jaas(JAAS, text).options if text else {})
+
+
+def _tickets(properties: Mapping[str, str]) -> TicketSource:
+    text = properties.get(JAAS, "").strip()
+    module = parse_jaas(JAAS, text) if text else None
+    if module is not None:
+        check_module(JAAS, GSSAPI, module)
+    return TicketSource.parse(properties, module)
 
 
 PLAINTEXT: Final = SecuritySettings()
@@ -143,6 +162,8 @@ def librdkafka_options(properties: Mapping[str, str]) -> dict[str, str]:
         found[HOST_CHECK] = "none"
     if OAUTHBEARER in (properties.get(MECHANISM), properties.get(_MECHANISMS)):
         found |= librdkafka_tokens(_tokens(properties))
+    elif GSSAPI in (properties.get(MECHANISM), properties.get(_MECHANISMS)):
+        found |= librdkafka_tickets(_tickets(properties))
     elif properties.get(JAAS, "").strip():
         module = parse_jaas(JAAS, properties[JAAS])
         if is_token_login(module):

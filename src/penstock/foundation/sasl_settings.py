@@ -7,6 +7,15 @@ from typing import Any, Final
 from penstock.foundation import tls_settings
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.jaas import LoginModule, parse_jaas
+from penstock.foundation.kerberos_settings import (
+    EXAMPLE,
+    GSSAPI,
+    KERBEROS_SETTINGS,
+    LOCAL_RULES,
+    SERVICE_NAME,
+    KerberosKey,
+    TicketSource,
+)
 from penstock.foundation.oauth_settings import OAUTH_SETTINGS, OAUTHBEARER, TOKEN_URL, TokenRules, TokenSource
 from penstock.foundation.settings import Kind, Setting, Table, number
 from penstock.foundation.tls_settings import listener_prefix
@@ -14,12 +23,13 @@ from penstock.foundation.tls_settings import listener_prefix
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
-MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER, GSSAPI)
 LOGIN_MODULES: Final = {
     PLAIN: "PlainLoginModule",
     SCRAM_SHA_256: "ScramLoginModule",
     SCRAM_SHA_512: "ScramLoginModule",
     OAUTHBEARER: "OAuthBearerLoginModule",
+    GSSAPI: "Krb5LoginModule",
 }
 _PACKAGES: Final = {PLAIN: "plain", OAUTHBEARER: "oauthbearer"}
 TOKEN_AUTH: Final = "tokenauth"
@@ -53,7 +63,8 @@ SASL_SETTINGS: Final = Table(
             kind=Kind.PASSWORD,
             default="",
             doc="Users of a listener and mechanism, with the prefix `listener.name.NAME.MECHANISM.`: the user as "
-            "whom this broker logs in to others and, for PLAIN, users in addition to those in the store.",
+            "whom this broker logs in to others and, for PLAIN, users in addition to those in the store. For GSSAPI, "
+            "the key of this broker.",
         ),
         number(
             REAUTH_MS,
@@ -71,11 +82,18 @@ SASL_SETTINGS: Final = Table(
             doc="Where this broker gets the tokens with which it logs in to others by OAUTHBEARER.",
         ),
         *OAUTH_SETTINGS,
+        *KERBEROS_SETTINGS,
     ]
 )
 """SASL settings of brokers. The prefix `listener.name.NAME.` makes one a setting of that listener."""
 _OF_MECHANISM: Final = (JAAS, REAUTH_MS, TOKEN_URL, *(each.name for each in OAUTH_SETTINGS))
-_OF_LISTENER: Final = (ENABLED, REAUTH_MS, RECEIVE_BYTES, TOKEN_URL, *(each.name for each in OAUTH_SETTINGS))
+_OF_LISTENER: Final = (
+    ENABLED,
+    REAUTH_MS,
+    RECEIVE_BYTES,
+    TOKEN_URL,
+    *(each.name for each in (*OAUTH_SETTINGS, *KERBEROS_SETTINGS)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +107,8 @@ class SaslSettings:
     """Lifetime of a session by mechanism, in milliseconds; 0 for no limit."""
     tokens: TokenRules | None
     """Which tokens OAUTHBEARER accepts; None if it is not enabled."""
+    kerberos: KerberosKey | None
+    """With which key GSSAPI accepts tickets; None if it is not enabled."""
     failed_delay_s: float
     receive_bytes_max: int
 
@@ -107,6 +127,7 @@ class SaslSettings:
             users={} if plain is None else plain.users,
             reauth_ms={each: _value(given, REAUTH_MS, f"{prefix}{each.lower()}.", prefix) for each in enabled},
             tokens=_token_rules(given, listener, prefix) if OAUTHBEARER in enabled else None,
+            kerberos=_kerberos_key(given, prefix) if GSSAPI in enabled else None,
             failed_delay_s=_value(given, FAILED_DELAY_MS) / 1000,
             receive_bytes_max=_value(given, RECEIVE_BYTES, prefix),
         )
@@ -123,6 +144,8 @@ class SaslLogin:
     """Whether the user is the id of a delegation token, and the password its HMAC (KIP-48)."""
     tokens: TokenSource | None = None
     """Where the client gets tokens for OAUTHBEARER; None for other mechanisms."""
+    tickets: TicketSource | None = None
+    """Where the client gets tickets for GSSAPI; None for other mechanisms."""
 
 
 def inter_broker_login(given: Mapping[str, str], listener: str) -> SaslLogin:
@@ -141,6 +164,11 @@ def inter_broker_login(given: Mapping[str, str], listener: str) -> SaslLogin:
         url = _value(given, TOKEN_URL, f"{prefix}{mechanism.lower()}.", prefix)
         options = {} if module is None else module.options
         return SaslLogin(mechanism=mechanism, tokens=TokenSource.parse({TOKEN_URL: url}, options))
+    if mechanism == GSSAPI:
+        service = _value(given, SERVICE_NAME, prefix)
+        if module is None:
+            raise InvalidConfig(f"{GSSAPI} needs the key of this broker; set {name} to '{EXAMPLE}'")
+        return SaslLogin(mechanism=mechanism, tickets=TicketSource.parse({SERVICE_NAME: service}, module))
     if module is None:
         raise InvalidConfig(
             f"brokers log in to each other on listener {listener}, but this one has no user for it; set {name} to "
@@ -152,10 +180,7 @@ def inter_broker_login(given: Mapping[str, str], listener: str) -> SaslLogin:
 
 def login_of(setting: str, mechanism: str, module: LoginModule) -> SaslLogin:
     """Returns the user of a login module. Raises InvalidConfig if the module has none, or is of another mechanism."""
-    if module.simple_name != LOGIN_MODULES[mechanism]:
-        raise InvalidConfig(
-            f"{setting} has the login module {module.simple_name}; {mechanism} needs {LOGIN_MODULES[mechanism]}"
-        )
+    check_module(setting, mechanism, module)
     for option in ("username", "password"):
         if not module.options.get(option):
             raise InvalidConfig(f'{setting} has no {option}; add {option}="…" to it')
@@ -165,6 +190,14 @@ def login_of(setting: str, mechanism: str, module: LoginModule) -> SaslLogin:
         password=module.options["password"],
         has_token=is_token_login(module) and mechanism in (SCRAM_SHA_256, SCRAM_SHA_512),
     )
+
+
+def check_module(setting: str, mechanism: str, module: LoginModule) -> None:
+    """Raises InvalidConfig if a login module is of another mechanism."""
+    if module.simple_name != LOGIN_MODULES[mechanism]:
+        raise InvalidConfig(
+            f"{setting} has the login module {module.simple_name}; {mechanism} needs {LOGIN_MODULES[mechanism]}"
+        )
 
 
 def is_token_login(module: LoginModule) -> bool:
@@ -180,6 +213,11 @@ def _token_rules(given: Mapping[str, str], listener: str, prefix: str) -> TokenR
     own = f"{prefix}{OAUTHBEARER.lower()}."
     value = {each.name: _value(given, each.name, own, prefix) for each in OAUTH_SETTINGS}
     return TokenRules.parse(value, _login_module(given, prefix, OAUTHBEARER), listener)
+
+
+def _kerberos_key(given: Mapping[str, str], prefix: str) -> KerberosKey:
+    module = _login_module(given, prefix, GSSAPI)
+    return KerberosKey.parse(f"{prefix}{GSSAPI.lower()}.{JAAS}", module, _value(given, LOCAL_RULES, prefix))
 
 
 def listener_setting(name: str) -> Setting | None:
@@ -204,10 +242,7 @@ def _login_module(given: Mapping[str, str], prefix: str, mechanism: str) -> Logi
     if not text:
         return None
     module = parse_jaas(name, text)
-    if module.simple_name != LOGIN_MODULES[mechanism]:
-        raise InvalidConfig(
-            f"{name} has the login module {module.simple_name}; {mechanism} needs {LOGIN_MODULES[mechanism]}"
-        )
+    check_module(name, mechanism, module)
     return module
 
 

@@ -263,7 +263,8 @@ class LoginConnection(asyncio.Protocol):
         if answer.code != ErrorCode.NONE:
             self.close("login_failed", answer.message or "")
             return
-        self._write([LENGTH.pack(len(answer.token)) + answer.token])
+        if answer.token is not None:
+            self._write([LENGTH.pack(len(answer.token)) + answer.token])
         self._go_on()
 
     def _go_on(self) -> None:

@@ -49,6 +49,7 @@ from penstock.security.authorizer import Authorizer
 from penstock.security.certificate_principal import ANONYMOUS, PrincipalOf, no_certificate, principal_mapper
 from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.exchanges import ChecksTokens
+from penstock.security.kerberos_logins import KerberosLogins
 from penstock.security.login_sessions import FailedLogins, LoginServer
 from penstock.security.stored_keys import StoredKeys
 
@@ -76,12 +77,9 @@ class Servers:
         self.listeners = listeners
         self._refused = refused
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-login")
-        """Checks passwords. It has a thread of its own, so that many logins delay only other logins."""
+        """Checks passwords and tickets. It has a thread of its own, so that many logins delay only other logins."""
         self.tokens: Final = DelegationTokens(DelegationSettings.parse(values), metadata, SystemClock())
         self.access_keys: Final = _stored_keys(values, listeners, metadata)
-        delegation = DelegationLogins(self.tokens, self._login_thread) if self.tokens.is_enabled else None
-        accounts = Accounts(lambda: metadata().image.users, lambda: metadata().image.login_secret, self._login_thread)
-        failed = FailedLogins(refused)
         self._audit_file: AuditFile | None = None
         self.audit: AuditLog | None = None
         if kinds := audited_kinds(values):
@@ -90,18 +88,12 @@ class Servers:
             self.audit = AuditLog(self._audit_file.write, time.monotonic, frozenset(map(Kind, kinds)))
         self.authorizer: Final = _authorizer(values, metadata)
         of_logins = {each.name: SaslSettings.parse(values, each.name) for each in listeners if each.protocol.is_sasl}
-        self._login_servers = {
-            name: LoginServer(
-                listener=name,
-                settings=settings,
-                accounts=accounts,
-                failed=failed,
-                audit=self.audit,
-                tokens=None if settings.tokens is None else _bearer_tokens(settings.tokens),
-                delegation=delegation,
-            )
+        self._tickets = {
+            name: KerberosLogins(settings.kerberos, self._login_thread)
             for name, settings in of_logins.items()
+            if settings.kerberos is not None
         }
+        self._login_servers = self._create_login_servers(of_logins, metadata)
         self._tls = {
             each.name: _server_context(TlsSettings.parse(values, each.name), each.name)
             for each in listeners
@@ -121,6 +113,27 @@ class Servers:
         """How this broker connects to other brokers."""
         self._servers: list[asyncio.Server | TlsServer] = []
         self._logins: Logins | None = None
+
+    def _create_login_servers(
+        self, of_logins: Mapping[str, SaslSettings], metadata: Callable[[], Metadata]
+    ) -> dict[str, LoginServer]:
+        """Returns what the logins of each listener with SASL have in common."""
+        delegation = DelegationLogins(self.tokens, self._login_thread) if self.tokens.is_enabled else None
+        accounts = Accounts(lambda: metadata().image.users, lambda: metadata().image.login_secret, self._login_thread)
+        failed = FailedLogins(self._refused)
+        return {
+            name: LoginServer(
+                listener=name,
+                settings=settings,
+                accounts=accounts,
+                failed=failed,
+                audit=self.audit,
+                tokens=None if settings.tokens is None else _bearer_tokens(settings.tokens),
+                delegation=delegation,
+                tickets=self._tickets.get(name),
+            )
+            for name, settings in of_logins.items()
+        }
 
     async def prepare(self, metadata: Metadata) -> None:
         """Creates the secret that all brokers need for logins, unless another broker has, or no listener has SASL.
@@ -143,7 +156,9 @@ class Servers:
     def _own_principal(self) -> str | None:
         """Returns the principal that this broker has for others; None if that depends on a certificate or token."""
         if self.inter_broker.login is not None:
-            name = self.inter_broker.login.username
+            name: str | None = self.inter_broker.login.username
+            if self.inter_broker.login.tickets is not None:
+                name = self._tickets[self.listeners.inter_broker].user  # both have the same key
             return f"User:{name}" if name else None
         return ANONYMOUS if self.inter_broker.tls is None else None
 

@@ -63,6 +63,12 @@ class TokensNotChecked(LoginFailed):
         super().__init__("The broker cannot read the keys of the issuer of tokens; try again", "no keys are known")
 
 
+class PrincipalRefused(PenstockError):
+    """A Kerberos principal that is not a user: it is malformed, or no rule applies to it."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 class InvalidCredentials(PenstockError):
     """The credentials file is invalid or cannot be read."""
 

@@ -1,4 +1,4 @@
-"""The server's side of one login, by mechanism: PLAIN, SCRAM and OAUTHBEARER."""
+"""The server's side of one login, by mechanism: PLAIN, SCRAM and OAUTHBEARER; `kerberos_logins` has GSSAPI."""
 
 import hashlib
 import hmac
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from penstock.foundation.delegation_settings import SECRET_KEY
+from penstock.foundation.kerberos_settings import GSSAPI
 from penstock.foundation.oauth_settings import OAUTHBEARER
 from penstock.foundation.scram import (
     ClientFinal,
@@ -46,9 +47,18 @@ class Exchange(Protocol):
     token_id: str
     """The delegation token with which the client logs in as the user; empty if it does not use one."""
 
-    async def step(self, token: bytes) -> bytes:
-        """Handles a message of the client; returns the answer. Raises LoginFailed."""
+    async def step(self, token: bytes) -> bytes | None:
+        """Handles a message of the client; returns the answer. Raises LoginFailed.
+
+        None if the mechanism has no answer: for old clients (SaslHandshake 0), that is not the same as an empty one.
+        """
         ...
+
+
+class AcceptsTickets(Protocol):
+    """Accepts Kerberos tickets; `kerberos_logins` has the one that does, and needs a library that is optional."""
+
+    def exchange(self) -> "Exchange": ...
 
 
 class ChecksTokens(Protocol):
@@ -74,9 +84,13 @@ def new_exchange(
     passwords: Mapping[str, str],
     tokens: ChecksTokens | None = None,
     delegation: DelegationLogins | None = None,
+    tickets: AcceptsTickets | None = None,
 ) -> Exchange:
     """Returns a new exchange. `passwords`: of users for PLAIN that the listener's settings define. `tokens`: for
-    OAUTHBEARER. `delegation`: for delegation tokens with SCRAM; None if there are none."""
+    OAUTHBEARER. `delegation`: for delegation tokens with SCRAM; None if there are none. `tickets`: for GSSAPI."""
+    if mechanism == GSSAPI:
+        assert tickets is not None
+        return tickets.exchange()
     if mechanism == OAUTHBEARER:
         assert tokens is not None
         return OAuthBearerExchange(tokens)

@@ -13,7 +13,7 @@ from penstock.security.accounts import Accounts
 from penstock.security.audit import AuditLog
 from penstock.security.delegation_logins import DelegationLogins
 from penstock.security.errors import LoginFailed
-from penstock.security.exchanges import ChecksTokens, Exchange, new_exchange
+from penstock.security.exchanges import AcceptsTickets, ChecksTokens, Exchange, new_exchange
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ class LoginAnswer:
 
     code: ErrorCode
     message: str | None = None
-    token: bytes = b""
+    token: bytes | None = b""
+    """None if the mechanism has no message here."""
     lifetime_ms: int = 0
     """Time after which the client must authenticate again; 0 for never."""
 
@@ -75,6 +76,8 @@ class LoginServer:
     """None if the listener does not have OAUTHBEARER."""
     delegation: DelegationLogins | None = None
     """None if delegation tokens are disabled."""
+    tickets: AcceptsTickets | None = None
+    """None if the listener does not have GSSAPI."""
 
     def note(self, host: str, mechanism: str, exchange: Exchange, reason: str = "") -> None:
         """Writes a login to the audit log; one with a `reason` has failed."""
@@ -129,7 +132,12 @@ class LoginSession:
         server = self._server
         self._mechanism = mechanism
         self._exchange = new_exchange(
-            mechanism, server.accounts, server.settings.users, server.tokens, server.delegation
+            mechanism,
+            server.accounts,
+            server.settings.users,
+            server.tokens,
+            server.delegation,
+            server.tickets,
         )
         return ErrorCode.NONE
 

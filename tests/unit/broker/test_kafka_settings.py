@@ -68,8 +68,8 @@ def test_a_name_that_is_not_known_is_reported_with_what_was_meant_or_refused() -
     ("name", "text", "said"),
     [
         ("ssl.engine.factory.class", "org.example.Factory", "not supported"),
-        ("sasl.kerberos.service.name", "kafka", "not supported"),
-        ("listener.name.a.gssapi.sasl.jaas.config", "x", "not supported"),
+        ("sasl.login.class", "org.example.Login", "not supported"),
+        ("listener.name.a.gssapi.sasl.login.class", "x", "not supported"),
         ("principal.builder.class", "org.example.Builder", "not supported"),
         ("log.cleaner.enable", "false", "not supported"),
         ("create.topic.policy.class.name", "org.example.Policy", "not supported"),

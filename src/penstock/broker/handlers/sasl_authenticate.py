@@ -21,6 +21,6 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, call: Call, broker
     return SaslAuthenticateResponse(
         error_code=answer.code,
         error_message=answer.message,
-        auth_bytes=answer.token,
+        auth_bytes=answer.token or b"",
         session_lifetime_ms=answer.lifetime_ms,
     )
