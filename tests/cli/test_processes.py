@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from penstock.cli.serve.processes import check_folder, serve_command, settings_per_broker
+from penstock.client.cluster import ClientSettings, KafkaClient
+from penstock.client.connection import ConnectionSettings
+from penstock.client.security import SecuritySettings
 from penstock.node import Address, NodeSettings
+from tests.certificates import Certificates, properties
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
 from tests.ports import free_block
@@ -37,12 +42,13 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnsemble]:
 class Processes:
     """One supervisor and its brokers; ended by its own pid."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, tls: bool = False) -> None:
         folder.mkdir(exist_ok=True)
         self.errors = folder / "errors.log"
         port = free_block()
         command = [COMMAND, "serve", "--data-dir", str(folder / "data"), *options]
-        command += ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{port + 10}"]
+        command += ["--http", f"127.0.0.1:{port + 10}"]
+        command += ["--listener", f"SSL://127.0.0.1:{port}"] if tls else ["--listen", f"127.0.0.1:{port}"]
         with self.errors.open("ab") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert self._process.stdout is not None
@@ -129,6 +135,27 @@ def test_brokers_are_started_kept_running_and_stopped_in_order(
     assert processes.end() == 0
     all_gone(pids)
     assert "controlled_shutdown_failed" not in processes.errors.read_text()
+
+
+@pytest.mark.timeout(300)
+def test_brokers_with_tls_alone_know_each_other_when_they_are_ready(
+    etcd: EtcdEnsemble, tmp_path: Path, started: list[Processes]
+) -> None:
+    made = Certificates(tmp_path / "certificates")
+    settings = {"ssl.keystore.location": made.server(), "ssl.truststore.location": made.trust}
+    options = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
+    processes = Processes(tmp_path / "tls", "--processes", "2", "--store", etcd.url("/tls"), *options, tls=True)
+    started.append(processes)
+    security = SecuritySettings.parse(properties(made.trust))
+
+    async def brokers_known_at(address: str) -> list[int]:
+        settings = ClientSettings(connection=ConnectionSettings(security=security))
+        async with KafkaClient(address.rpartition("://")[2], settings=settings) as client:
+            return sorted(client.view.brokers)
+
+    addresses = processes.bootstrap.split(",")
+    assert len(addresses) == 2
+    assert [uvloop.run(brokers_known_at(address)) for address in addresses] == [[1, 2], [1, 2]]
 
 
 @pytest.mark.slow

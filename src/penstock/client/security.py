@@ -15,6 +15,7 @@ from penstock.foundation.sasl_settings import (
     TOKEN_AUTH,
     SaslLogin,
     check_module,
+    inter_broker_login,
     is_token_login,
     login_of,
 )
@@ -85,6 +86,18 @@ class SecuritySettings:
         if not protocol.is_tls:
             return cls(protocol=protocol, login=login)
         return cls(protocol=protocol, tls=TlsContext(TlsSettings.parse(given), server_side=False), login=login)
+
+    @classmethod
+    def between_brokers(
+        cls, values: Mapping[str, str], listener: str, protocol: SecurityProtocol
+    ) -> "SecuritySettings":
+        """Returns how brokers connect to each other on this listener, by their own settings. Raises InvalidConfig."""
+        tls = TlsSettings.parse(values, listener) if protocol.is_tls else None
+        return cls(
+            protocol=protocol,
+            tls=None if tls is None else TlsContext(tls, server_side=False),
+            login=inter_broker_login(values, listener) if protocol.is_sasl else None,
+        )
 
     @property
     def context(self) -> SSLContext | None:

@@ -30,7 +30,7 @@ from penstock.foundation.delegation_settings import DelegationSettings
 from penstock.foundation.descriptors import Reserve
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.oauth_settings import OAUTHBEARER, TokenRules
-from penstock.foundation.sasl_settings import SaslSettings, inter_broker_login
+from penstock.foundation.sasl_settings import SaslSettings
 from penstock.foundation.security_protocol import SecurityProtocol
 from penstock.foundation.tls_context import TlsContext
 from penstock.foundation.tls_settings import ClientAuth, TlsSettings
@@ -104,12 +104,7 @@ class Servers:
         if values.get(HTTP_PROTOCOL) == SecurityProtocol.SSL:
             self._http_tls = _server_context(TlsSettings.parse(values, HTTP), HTTP)
         own = listeners[listeners.inter_broker]
-        of_peers = TlsSettings.parse(values, own.name) if own.protocol.is_tls else None
-        self.inter_broker: Final = SecuritySettings(
-            protocol=own.protocol,
-            tls=None if of_peers is None else TlsContext(of_peers, server_side=False),
-            login=inter_broker_login(values, own.name) if own.protocol.is_sasl else None,
-        )
+        self.inter_broker: Final = SecuritySettings.between_brokers(values, own.name, own.protocol)
         """How this broker connects to other brokers."""
         self._servers: list[asyncio.Server | TlsServer] = []
         self._logins: Logins | None = None

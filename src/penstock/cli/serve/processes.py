@@ -15,6 +15,7 @@ import click
 from penstock.cli.cluster.readiness import BrokersNotConnected, wait_until_connected
 from penstock.cli.dev.cluster_folder import connect_address
 from penstock.cli.supervisor import PENSTOCK, Child, Program, Supervisor, run_until_signal, start_all
+from penstock.client.security import PLAINTEXT, SecuritySettings
 from penstock.cluster.listeners import Listeners
 from penstock.cluster.settings import ADVERTISED_LISTENERS, LISTENERS
 from penstock.coordination.stores import EMBEDDED, parse
@@ -145,7 +146,7 @@ async def run_processes(
         await start_all(children)
         for child in children:
             supervisor.watch(child)
-        await _wait_until_connected(children, settings.kafka, [broker.node_id for broker in found])
+        await _wait_until_connected(children, settings.kafka, settings.named, [broker.node_id for broker in found])
         click.echo(_ready(children, settings.data_dir))
         await supervisor.all_ended(children)
 
@@ -160,16 +161,23 @@ def _report(line: str) -> None:
     logger.warning("supervisor report=%r", line)
 
 
-async def _wait_until_connected(children: Sequence[Child], listeners: Listeners, node_ids: Collection[int]) -> None:
-    """Waits until the brokers have learned of each other; after a timeout, logs a warning and returns. Does not wait
-    if there is no PLAINTEXT listener, because the supervisor has no certificate."""
+async def _wait_until_connected(
+    children: Sequence[Child], listeners: Listeners, settings: Mapping[str, str], node_ids: Collection[int]
+) -> None:
+    """Waits until the brokers have learned of each other; after a timeout, logs a warning and returns. Without a
+    plaintext listener, it connects as the brokers do."""
     kafka, _ = _addresses(children)
-    plain = [number for number, each in enumerate(listeners) if each.protocol is SecurityProtocol.PLAINTEXT]
-    if not plain:
-        return
-    at = [text.split(",")[plain[0]].rpartition("://")[2] for text in kafka]
+    names = [each.name for each in listeners]
+    used = next((each for each in listeners if each.protocol is SecurityProtocol.PLAINTEXT), None)
+    security, host = PLAINTEXT, ""
+    if used is None:
+        used = listeners[listeners.inter_broker]
+        security = SecuritySettings.between_brokers(settings, used.name, used.protocol)
+        host = listeners.peer_address.host
+    bound = [Address.parse(text.split(",")[names.index(used.name)].rpartition("://")[2]) for text in kafka]
+    reached = [Address(host=host, port=each.port) if host else connect_address(each) for each in bound]
     try:
-        await wait_until_connected([str(connect_address(Address.parse(address))) for address in at], node_ids)
+        await wait_until_connected([str(each) for each in reached], node_ids, security)
     except BrokersNotConnected as error:
         _report(str(error))
 
