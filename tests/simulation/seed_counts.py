@@ -18,7 +18,7 @@ from tests.simulation.seeds import SeededRun
 from tests.simulation.streams_group_run import StreamsGroupRun
 from tests.simulation.transaction_run import TransactionRun
 
-STEPS = 200
+STEPS = 100
 SIMULATORS: dict[str, Callable[[int], SeededRun]] = {
     "classic_groups": lambda seed: ClassicGroupRun(seed, STEPS),
     "cluster": lambda seed: ClusterRun(seed, 4 * STEPS, 10),

@@ -175,4 +175,4 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_descriptor_open(
         for _ in range(3):
             with pytest.raises(StorageError):
                 file.save(mark(2))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -371,7 +371,7 @@ def test_a_folder_is_removed_though_a_thread_still_writes_into_it(
 
 
 def test_files_do_not_use_up_descriptors(disk: OsDisk) -> None:
-    gc.collect()  # what other tests have left
+    gc.collect()  # what other tests have left; some of it ends later, in threads of libraries
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):
         file = disk.open("log")
@@ -381,7 +381,7 @@ def test_files_do_not_use_up_descriptors(disk: OsDisk) -> None:
         file.truncate(0)
         file.close()
         disk.store("small", b"x", durable=True)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_large_file_preallocates_blocks_and_releases_the_rest(tmp_path: Path) -> None:
